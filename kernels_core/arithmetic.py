@@ -1,0 +1,150 @@
+"""The local rounding that one operation grants, in the dtype of its result.
+
+A 16-bit or 8-bit operation computes in float32 and rounds once. With u, eta of the result's format, u_c of the compute
+format and a function accuracy of n ulp (1 ulp <= 2 u_c |x| for normal x):
+
+    |computed - x| <= ((1 + 2 n u_c)(1 + u_c)(1 + u) - 1) (|x| + bound) + eta
+
+where 1 + u_c is dropped for a format as wide as its compute format. An elementary function (n > 0) may also return
+anything within the smallest normal number of a result below it: vectorised exponentials flush there.
+
+Source: Higham, Accuracy and Stability of Numerical Algorithms, section 2.2 (standard model with underflow).
+
+`Float64` is the same thing for our own evaluation: run on it, the filter bounds |mid - exact| instead (`rad`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernels_core.enclosure import Enclosure
+from kernels_core.profiles import PROFILES, Profile
+
+if TYPE_CHECKING:
+    from kernels_core.program import Step
+
+# Every bound is a sum of a few non-negative products evaluated in float64: at most 60 roundings of 2^-53 on any path
+# through one rule, so that this factor makes the computed value an upper bound. Long sums inflate on their own.
+INFLATE = 1 + 2.0**-47
+FLOAT64_FUNCTION_ULP = 4.0  # assumed of float64 elementary functions here; `exactref doctor` measures it
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """Return u = 2^-p, p the precision with the hidden bit."""
+    return torch.finfo(dtype).eps / 2
+
+
+def smallest_subnormal(dtype: torch.dtype) -> float:
+    """Return eta."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps
+
+
+def compute_format(dtype: torch.dtype) -> torch.dtype:
+    """Return the format in which an operation with results of `dtype` computes."""
+    return torch.float32 if dtype.itemsize < 4 else dtype
+
+
+@dataclasses.dataclass
+class Arithmetic:
+    """The settings of one run of the filter.
+
+    Attributes:
+        profile: what kernels may do.
+        float64: True for the run that bounds our own evaluation (`rad`): every format is float64.
+        kinks: True where a tie of two certain floating values in a comparison counts as unsure.
+        rad_lost: set by a rule whose bound is not star-shaped at some element, see filter.py.
+        ties: number of exact ties of floating values that comparisons and kinked functions have met.
+    """
+
+    profile: Profile = dataclasses.field(default_factory=lambda: PROFILES["ieee"])
+    float64: bool = False
+    kinks: bool = False
+    rad_lost: bool = False
+    ties: int = 0
+
+
+class Local:
+    """The rounding of one step: what a rule needs to know beside its operands.
+
+    Attributes:
+        step: the step.
+        nominal: dtype of the (first) result in the reference.
+        dtype: the format that rounds: `nominal`, or float64 in the rad run. Absent for integer results.
+        u, eta: of `dtype`.
+        u_acc, eta_acc: of the accumulator of sums and products.
+    """
+
+    def __init__(self, arithmetic: Arithmetic, step: Step, box: tuple[int, ...] = ()) -> None:
+        """Take the formats of a step; `box` holds the sizes of the tile's leading dimensions."""
+        self.arithmetic, self.step, self.box = arithmetic, step, box
+        dtype = next((meta.dtype for meta in step.metas if meta is not None), torch.float32)
+        self.nominal = dtype
+        if not dtype.is_floating_point:
+            return
+        self.dtype = torch.float64 if arithmetic.float64 else dtype
+        self.u, self.eta = unit_roundoff(self.dtype), smallest_subnormal(self.dtype)
+        self.compute = compute_format(self.dtype)
+        self.u_acc, self.eta_acc = unit_roundoff(self.compute), smallest_subnormal(self.compute)
+        self.smallest_normal = torch.finfo(self.compute).smallest_normal
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result within this tile: what shape arguments of the operation mean here."""
+        return self.box + self.step.shape[len(self.box) :]
+
+    @property
+    def kinks(self) -> bool:
+        """True where ties count as unsure."""
+        return self.arithmetic.kinks
+
+    def lose_rad(self) -> None:
+        """Say that the bound of this step may be less than 2^26 times our own error: the rad run is needed."""
+        self.arithmetic.rad_lost = True
+
+    def ulp(self, function: str) -> float:
+        """Return the granted error of an elementary function in ulp of the compute format."""
+        return FLOAT64_FUNCTION_ULP if self.arithmetic.float64 else self.arithmetic.profile.ulp(function)
+
+    def factor(self, ulp: float = 0.0) -> float:
+        """Return the relative error that one operation of this accuracy grants (see the module)."""
+        return _factor(self.u, self.u_acc, self.dtype is not self.compute, ulp)
+
+    def rounded(self, mid: torch.Tensor, bound: torch.Tensor | None, ulp: float = 0.0, *, subnormal: bool = True) -> Enclosure:
+        """Return the enclosure after the rounding of this operation.
+
+        Args:
+            mid: float64 value of the operation.
+            bound: propagated bound, or None where the operands are exact.
+            ulp: accuracy of the operation before its rounding.
+            subnormal: False for operations that are exact in the subnormal range (addition).
+        """
+        relative = self.factor(ulp)
+        result = mid.abs() if mid.numel() != 1 or bound is None else mid.abs().expand(bound.shape)
+        if bound is None:
+            result = result.mul(relative * INFLATE)
+        else:
+            result = bound.mul((1 + relative) * INFLATE).add(result, alpha=relative * INFLATE)
+        if ulp:
+            result.add_(self.eta + self.smallest_normal)
+        elif subnormal or self.dtype is not self.compute:
+            result.add_(self.eta)
+        return Enclosure(mid, result)
+
+    def stored(self, value: Enclosure) -> Enclosure:
+        """Return the enclosure after storing a value of the compute format in the result's format, if narrower."""
+        if self.dtype is self.compute:
+            return value
+        bound = value.bound_or_zero().mul((1 + self.u) * INFLATE).add(value.mid.abs(), alpha=self.u * INFLATE)
+        return Enclosure(value.mid, bound.add_(self.eta))
+
+
+@functools.lru_cache(maxsize=512)
+def _factor(u: float, u_compute: float, narrow: bool, ulp: float) -> float:
+    """Return (1 + a)(1 + b)(1 + u) - 1, expanded because the difference from 1 would be lost in float64."""
+    a, b = 2 * ulp * u_compute, u_compute if narrow else 0.0
+    return (a + b + u + a * b + a * u + b * u + a * b * u) * (1 + 2.0**-40)

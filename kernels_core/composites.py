@@ -1,0 +1,127 @@
+"""Composite operations that must be taken apart before differentiation.
+
+PyTorch's CPU kernels for layer, group and batch norm save mean and 1/std for the backward; in 16 bit these are rounded
+to 16 bit, and a gradient traced through them would grant that rounding to every kernel. Fused attention saves a
+logsumexp. Here such calls are replaced, while the reference is traced, by plain float32 arithmetic with one rounding
+at the end. The real-number meaning is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor in its compute format: float32 for 16 bit and narrower, else unchanged."""
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize < 4 else tensor
+
+
+def _normalize(x: torch.Tensor, dims: tuple[int, ...], eps: float) -> torch.Tensor:
+    centred = x - x.mean(dims, keepdim=True)
+    return centred * torch.rsqrt(centred.square().mean(dims, keepdim=True) + eps)
+
+
+def _affine(y: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+    if weight is not None:
+        y = y * wide(weight)
+    return y if bias is None else y + wide(bias)
+
+
+def _channels(parameter: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
+    return None if parameter is None else parameter.reshape(1, -1, *[1] * (x.dim() - 2))
+
+
+def layer_norm(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None,
+               bias: torch.Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True) -> torch.Tensor:
+    """Layer norm over the trailing dimensions, two passes, in the compute format."""
+    dims = tuple(range(-len(tuple(normalized_shape)), 0))
+    return _affine(_normalize(wide(input), dims, eps), weight, bias).to(input.dtype)
+
+
+def rms_norm(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None,
+             eps: float | None = None) -> torch.Tensor:
+    """RMS norm over the trailing dimensions; eps defaults to that of the input's dtype, as in PyTorch."""
+    x, dims = wide(input), tuple(range(-len(tuple(normalized_shape)), 0))
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    return _affine(x * torch.rsqrt(x.square().mean(dims, keepdim=True) + eps), weight, None).to(input.dtype)
+
+
+def group_norm(input: torch.Tensor, num_groups: int, weight: torch.Tensor | None = None,
+               bias: torch.Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> torch.Tensor:
+    """Group norm: each of `num_groups` groups of channels with all positions."""
+    x = wide(input)
+    grouped = x.reshape(x.shape[0], num_groups, -1)
+    y = _normalize(grouped, (-1,), eps).reshape(x.shape)
+    return _affine(y, _channels(weight, x), _channels(bias, x)).to(input.dtype)
+
+
+def batch_norm(input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+               running_mean: torch.Tensor | None, running_var: torch.Tensor | None, training: bool, momentum: float,
+               eps: float, cudnn_enabled: bool = True) -> torch.Tensor:
+    """Batch norm with the batch's statistics in training mode, the running ones otherwise.
+
+    The running statistics are buffers: their update is not part of the result here.
+    """
+    x = wide(input)
+    if training or running_mean is None or running_var is None:
+        y = _normalize(x, (0, *range(2, x.dim())), eps)
+    else:
+        mean, var = _channels(wide(running_mean), x), _channels(wide(running_var), x)
+        y = (x - mean) * torch.rsqrt(var + eps)
+    return _affine(y, _channels(weight, x), _channels(bias, x)).to(input.dtype)
+
+
+def instance_norm(input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
+                  running_mean: torch.Tensor | None, running_var: torch.Tensor | None, use_input_stats: bool,
+                  momentum: float, eps: float, cudnn_enabled: bool = True) -> torch.Tensor:
+    """Instance norm: every sample and channel over its positions."""
+    x = wide(input)
+    if use_input_stats:
+        y = _normalize(x, tuple(range(2, x.dim())), eps)
+        return _affine(y, _channels(weight, x), _channels(bias, x)).to(input.dtype)
+    return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                                 attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> torch.Tensor:
+    """Attention as PyTorch's math backend defines it, in the compute format (a fully masked row is NaN)."""
+    if dropout_p:
+        raise ValueError("attention with dropout is random: give the mask and multiply by it")
+    q, k, v = wide(query), wide(key), wide(value)
+    if enable_gqa:
+        k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
+    scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        scores = scores.masked_fill(~visible, -math.inf)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+    elif attn_mask is not None:
+        scores = scores + wide(attn_mask)
+    return (torch.softmax(scores, -1) @ v).to(query.dtype)
+
+
+_COMPOSITES: Mapping[Any, Callable[..., Any]] = {
+    torch.layer_norm: layer_norm,
+    torch.rms_norm: rms_norm,
+    torch.group_norm: group_norm,
+    torch.batch_norm: batch_norm,
+    torch.instance_norm: instance_norm,
+    F.scaled_dot_product_attention: scaled_dot_product_attention,
+}
+
+
+class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function: with composites_first(): ...)
+    """Within this, the calls listed above run as plain arithmetic."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Replace the call where it is one of ours."""
+        return _COMPOSITES.get(func, func)(*args, **(kwargs or {}))

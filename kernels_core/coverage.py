@@ -1,0 +1,178 @@
+"""The decision: for every element, does the kernel's value lie in the admissible set for certain, or outside for certain?
+
+The bound of an output includes the rounding to the output's format F that its last operation grants, so the admissible
+set is every finite value of F within `bound` of the exact value, and an infinity where exact +- bound reaches beyond
+the largest finite value by half an ulp (where rounding to nearest overflows). With |mid - exact| <= rad:
+
+    covered     |actual - mid| + rad <= bound
+    violated    |actual - mid| - rad >  bound, or NaN or an infinity that is not admissible
+    undecided   otherwise: the exact tier decides, within its budget
+    unconstrained   the bound is infinite, or admits every finite value of F
+
+-0.0 and 0.0 are the same value; NaN matches only where the exact answer is NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import flint
+import numpy as np
+import torch
+
+from kernels_core import exact as exact_tier
+from kernels_core.enclosure import Enclosure
+from kernels_core.errors import UsageError
+from kernels_core.program import Program, Ref
+
+CHUNK = 1 << 19  # elements decided at a time: memory stays bounded, verdicts do not depend on it
+_SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid|
+
+
+class Element(enum.IntEnum):
+    """The decision for one element."""
+
+    COVERED = 0
+    VIOLATED = 1
+    UNDECIDED = 2
+    UNCONSTRAINED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where an output comes from, for the exact tier: the program, the output's name, and its inputs' values."""
+
+    program: Program
+    name: str
+    inputs: Mapping[str, np.ndarray]
+    integers: Mapping[Ref, Enclosure]
+
+
+def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float, source: Source | None,
+           budget: exact_tier.Budget) -> torch.Tensor:
+    """Return an int8 tensor of `Element` codes, of the shape of `actual`.
+
+    Args:
+        actual: the kernel's result, in its own dtype.
+        enclosure: mid and bound, of the same shape.
+        rad: bound on |mid - exact|, as a tensor or as a fraction of the bound.
+        source: for the exact tier; None leaves undecided elements undecided.
+        budget: of the exact tier.
+    """
+    if not enclosure.floating:
+        return _decide_integers(actual, enclosure)
+    verdict = torch.empty(actual.numel(), dtype=torch.int8)
+    value, mid = actual.reshape(-1), enclosure.mid.reshape(-1)
+    bound = None if enclosure.bound is None else enclosure.bound.expand(enclosure.shape).reshape(-1)
+    own = rad.expand(enclosure.shape).reshape(-1) if isinstance(rad, torch.Tensor) else rad
+    for start in range(0, len(verdict), CHUNK):
+        part = slice(start, start + CHUNK)
+        verdict[part] = _decide_part(value[part], mid[part], None if bound is None else bound[part],
+                                     own[part] if isinstance(own, torch.Tensor) else own)  # fmt: skip
+    waiting = torch.nonzero(verdict == Element.UNDECIDED).reshape(-1).numpy()
+    if len(waiting) and source is not None:
+        _decide_exactly(verdict, waiting, value, bound, source, budget)
+    return verdict.reshape(actual.shape)
+
+
+def _decide_integers(actual: torch.Tensor, enclosure: Enclosure) -> torch.Tensor:
+    same = actual.cpu() == enclosure.mid.cpu()
+    verdict = torch.where(same, int(Element.COVERED), int(Element.VIOLATED)).to(torch.int8)
+    if enclosure.unsure is not None:
+        verdict[enclosure.unsure.cpu().expand(verdict.shape)] = int(Element.UNCONSTRAINED)
+    return verdict
+
+
+def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any) -> torch.Tensor:
+    value = actual.detach().to(torch.float64)
+    error = (value - mid).abs_()
+    allowed = torch.zeros_like(mid) if bound is None else bound
+    room = allowed * (1 - rad) if not isinstance(rad, torch.Tensor) else allowed - rad * _SLACK
+    covered = error * _SLACK <= room
+    if bool(covered.all()) and bool(allowed.isfinite().all()):
+        return torch.zeros(len(value), dtype=torch.int8)
+    return _decide_slowly(value, mid, allowed, rad, actual.dtype, error, covered).cpu()
+
+
+def _decide_slowly(value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor, rad: Any, dtype: torch.dtype,
+                   error: torch.Tensor, covered: torch.Tensor) -> torch.Tensor:
+    own = rad if isinstance(rad, torch.Tensor) else bound * rad
+    own = own + 2.0**-50 * (mid.abs() + bound)
+    verdict = torch.full(value.shape, int(Element.UNDECIDED), dtype=torch.int8, device=value.device)
+    verdict[error > (bound + own) * _SLACK] = int(Element.VIOLATED)
+    verdict[covered] = int(Element.COVERED)
+    _class_infinities(verdict, value, mid, bound, own, overflow_threshold(dtype))
+    verdict[value.isnan() & mid.isfinite() & bound.isfinite()] = int(Element.VIOLATED)
+    largest = torch.finfo(dtype).max
+    loose = bound.isinf() | ((mid - bound < -largest) & (mid + bound > largest))
+    verdict[loose] = int(Element.UNCONSTRAINED)
+    certain = (bound == 0) & ~mid.isfinite()
+    beyond = mid.isinf() & bound.isinf() & (dtype is not torch.float64)  # finite, but no narrower format holds it
+    same = (value == mid) | (value.isnan() & mid.isnan())
+    verdict[(certain | beyond) & same] = int(Element.COVERED)
+    verdict[(certain | beyond) & ~same] = int(Element.VIOLATED)
+    return verdict
+
+
+def overflow_threshold(dtype: torch.dtype) -> float:
+    """Return the smallest magnitude that rounds to infinity: the largest finite value and half an ulp of it."""
+    info = torch.finfo(dtype)
+    if dtype is torch.float64:
+        return float("inf")
+    return info.max + info.max * 2.0**-1 * info.eps / (2 - info.eps)
+
+
+def _class_infinities(verdict: torch.Tensor, value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor,
+                      own: torch.Tensor, threshold: float) -> None:
+    """An infinity is admissible where exact +- bound, in its direction, reaches the overflow threshold."""
+    infinite = value.isinf() & mid.isfinite()
+    reach = torch.where(value > 0, mid, -mid) + bound
+    verdict[infinite & (reach - own >= threshold)] = int(Element.COVERED)
+    verdict[infinite & (reach + own < threshold)] = int(Element.VIOLATED)
+
+
+def _decide_exactly(verdict: torch.Tensor, waiting: np.ndarray, value: torch.Tensor, bound: torch.Tensor | None,
+                    source: Source, budget: exact_tier.Budget) -> None:
+    def settle(values: Any, index: np.ndarray) -> np.ndarray:
+        found = [_compare(v, float(value[i]), 0.0 if bound is None else float(bound[i])) for v, i in zip(values, index, strict=True)]
+        for i, element in zip(index, found, strict=True):
+            if element is not None:
+                verdict[int(i)] = int(element)
+        return np.array([element is not None for element in found])
+
+    exact_tier.resolve(source.program, source.name, waiting, source.inputs, source.integers, settle, budget)
+
+
+def _compare(exact: Any, actual: float, bound: float) -> Element | None:
+    """Decide |actual - exact| <= bound in exact arithmetic; None where the ball is too wide."""
+    if actual in (float("inf"), float("-inf")) or actual != actual:
+        return None
+    ball = isinstance(exact, flint.arb)
+    if isinstance(exact, (int, bool)):
+        exact = flint.fmpq(int(exact))
+    convert = flint.arb if ball else lambda x: flint.fmpq(*x.as_integer_ratio())
+    gap = abs(convert(actual) - exact)
+    if gap <= convert(bound):
+        return Element.COVERED
+    return Element.VIOLATED if gap > convert(bound) else None
+
+
+def require_same_form(actual: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> torch.Tensor:
+    """Return `actual` where it is a tensor of this shape and dtype.
+
+    Raises:
+        UsageError: it is not; the message says what was given.
+    """
+    if not isinstance(actual, torch.Tensor):
+        raise UsageError(f"{name}: expected a tensor, got {type(actual).__name__}\npass the kernel's own result")
+    if tuple(actual.shape) != tuple(shape):
+        raise UsageError(f"{name}: expected shape {list(shape)}, got {list(actual.shape)}\npass the kernel's own result")
+    if actual.dtype != dtype:
+        raise UsageError(
+            f"{name}: expected dtype {str(dtype)[6:]}, got {str(actual.dtype)[6:]}\n"
+            "pass the result as the kernel returned it, without a cast"
+        )
+    return actual

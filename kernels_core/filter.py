@@ -1,0 +1,227 @@
+"""The filter: one float64 evaluation of a program, with a bound beside every value.
+
+Our own uncertainty. The float64 evaluation of `mid` obeys the same rules as a kernel, with u = 2^-53. Where every
+format of the program is float32 or narrower, each step grants at least 2^26 times the rounding that our evaluation
+commits (u ratio 2^29, less a factor 8 for the accuracy of float64 functions), and every rule's propagation F is
+star-shaped, F(t b) <= t F(b) for t <= 1. Then by induction over the steps
+
+    |mid - exact| <= 2^-26 bound.
+
+Otherwise (a float64 step, or a rule that reported a point where F is not star-shaped) a second run of the same rules
+with every format float64 bounds |mid - exact| itself: the `rad` run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kernels_core.arithmetic import Arithmetic, Local
+from kernels_core.enclosure import Enclosure, all_finite, exactly
+from kernels_core.errors import InvariantError, UsageError
+from kernels_core.profiles import Profile
+from kernels_core.program import Program, Ref, Step, replace_refs
+from kernels_core.rules import registry
+from kernels_core.tiles import Run, narrow_index, schedule
+
+RAD_FRACTION = 2.0**-26
+
+Values = dict[Ref, Enclosure]
+
+
+@dataclasses.dataclass(frozen=True)
+class Filtered:
+    """The outcome of the filter.
+
+    Attributes:
+        enclosures: by output name.
+        rads: bound on |mid - exact| by output name; a float is that fraction of the bound.
+        integers: every integer or boolean tensor of the program that an index may need, for the exact tier.
+        ties: number of exact ties met in comparisons (0 where the run counted none).
+    """
+
+    enclosures: Mapping[str, Enclosure]
+    rads: Mapping[str, torch.Tensor | float]
+    integers: Values
+    ties: int
+
+
+def run_filter(program: Program, inputs: Mapping[str, torch.Tensor | Enclosure], profile: Profile,
+               *, kinks: bool = False, rad: bool = True) -> Filtered:
+    """Evaluate the program and bound every output.
+
+    Args:
+        program: traced at the shapes and dtypes of `inputs`.
+        inputs: one tensor (exact) or enclosure for each input of the program.
+        profile: the arithmetic that kernels may use.
+        kinks: let ties in comparisons be unsure, so that gradients take the hull of both sides.
+        rad: False to leave |mid - exact| out.
+    """
+    arithmetic = Arithmetic(profile, kinks=kinks)
+    values = _evaluate(program, _start(program, inputs), arithmetic)
+    found = {name: values[ref] for name, ref in program.outputs.items() if ref is not None}
+    integers = {ref: value for ref, value in values.items() if not value.floating}
+    rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
+    if rad and (arithmetic.rad_lost or _has_float64_step(program)):
+        own = Arithmetic(profile, float64=True, kinks=kinks)
+        again = _evaluate(program, _start(program, _mids(inputs)), own)
+        rads = {name: again[program.outputs[name]].bound_or_zero() for name in found}  # type: ignore[index]
+    return Filtered(found, rads, integers, arithmetic.ties)
+
+
+def _mids(inputs: Mapping[str, torch.Tensor | Enclosure]) -> dict[str, torch.Tensor | Enclosure]:
+    return {n: Enclosure(v.mid, None, v.unsure) if isinstance(v, Enclosure) else v for n, v in inputs.items()}
+
+
+def _has_float64_step(program: Program) -> bool:
+    return any(m is not None and m.dtype is torch.float64 for s in program.steps if s.op is not None for m in s.metas)
+
+
+def _start(program: Program, inputs: Mapping[str, torch.Tensor | Enclosure]) -> Values:
+    values: Values = {}
+    for name, number in program.inputs.items():
+        if name not in inputs:
+            raise InvariantError(f"no value for input {name}")
+        value = inputs[name]
+        values[Ref(number)] = value if isinstance(value, Enclosure) else exactly(value)
+    for number, tensor in program.constants.items():
+        values[Ref(number)] = exactly(tensor)
+    return values
+
+
+def _evaluate(program: Program, values: Values, arithmetic: Arithmetic) -> Values:
+    runs = schedule(program)
+    uses = [run.outputs_used(program) for run in runs]
+    last = _last_use(program, runs)
+    for number, (run, used) in enumerate(zip(runs, uses, strict=True)):
+        if run.lead:
+            _evaluate_tiled(run, used, values, arithmetic)
+        else:
+            for output, value in enumerate(evaluate_step(run.steps[0], values, arithmetic)):
+                if value is not None:
+                    values[Ref(run.steps[0].number, output)] = value
+        for ref in last.get(number, ()):
+            if values[ref].floating:
+                del values[ref]
+    return values
+
+
+def _last_use(program: Program, runs: list[Run]) -> dict[int, list[Ref]]:
+    """Return, for each run, the values that nothing reads after it."""
+    kept = {ref for ref in program.outputs.values() if ref is not None}
+    seen: dict[Ref, int] = {}
+    inside = {step.number: number for number, run in enumerate(runs) for step in run.steps}
+    for number, run in enumerate(runs):
+        for step in run.steps:
+            for ref in step.operands:
+                if inside.get(ref.step) != number or not run.lead:
+                    seen[ref] = number
+    found: dict[int, list[Ref]] = {}
+    for ref, number in seen.items():
+        if ref not in kept:
+            found.setdefault(number, []).append(ref)
+    return found
+
+
+def evaluate_step(step: Step, values: Mapping[Ref, Enclosure], arithmetic: Arithmetic) -> list[Enclosure | None]:
+    """Return the results of one step on whole operands."""
+    return _apply(step, replace_refs(step.args, values.__getitem__), replace_refs(step.kwargs, values.__getitem__),
+                  [values[ref] for ref in step.operands], Local(arithmetic, step))  # fmt: skip
+
+
+def _apply(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], local: Local) -> list[Enclosure | None]:
+    result = registry()[step.name].bound(local, *args, **kwargs)
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    return [value if value is None else _settled(step, value, operands) for value in results]
+
+
+def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosure:
+    """Give infinities and NaN their class: see enclosure.py for what mid and bound mean then."""
+    if value.bound is None or all_finite(value.bound):
+        return value
+    rule = registry()[step.name]
+    finite = value.mid.isfinite()
+    bound = torch.where(value.bound.isnan(), torch.inf, value.bound)
+    if bool(finite.all()) or rule.aligned != "right" or rule.tiles(step) == 0:
+        exact = ~finite & _all(op.bound is None or not bool((op.bound != 0).any()) for op in operands)
+        return Enclosure(value.mid, torch.where(exact, 0.0, bound))
+    certain, infinite, not_a_number = finite.new_ones(()), finite.new_zeros(()), finite.new_zeros(())
+    bounded = finite.new_ones(())
+    for op in operands:
+        if not op.floating:
+            certain = certain & op.certain()
+            continue
+        sure = op.certain()
+        certain = certain & sure
+        bounded = bounded & op.bound_or_zero().isfinite()
+        infinite = infinite | (sure & op.mid.isinf())
+        not_a_number = not_a_number | (sure & op.mid.isnan())
+    exact = not_a_number | (certain & (infinite | value.mid.isnan()))
+    if rule.poles:
+        exact = exact | certain
+    if rule.keeps_inf:
+        exact = exact | (infinite & bounded & value.mid.isinf())
+    overflow = certain & ~infinite & value.mid.isinf() & ~exact
+    mid = torch.where(finite | exact | overflow, value.mid, torch.nan)
+    bound = torch.where(finite, bound, torch.where(exact, 0.0, torch.inf))
+    return Enclosure(mid, bound)
+
+
+def _all(conditions: Any) -> bool:
+    return all(bool(c) for c in conditions)
+
+
+def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithmetic) -> None:
+    steps = {step.number: step for step in run.steps}
+    whole: dict[Ref, _Assembled] = {ref: _Assembled(steps[ref.step].metas[ref.output].shape) for ref in used}  # type: ignore[union-attr]
+    for piece in run.pieces():
+        local: Values = {}
+        box = tuple(s.stop - s.start for s in piece)
+        for step in run.steps:
+            operands = [
+                local[ref] if ref.step in steps else _taken(values[ref], narrow_index(meta, step, piece))
+                for ref, meta in zip(step.operands, step.operand_metas, strict=True)
+            ]
+            found = iter(operands)
+            args, kwargs = replace_refs((step.args, step.kwargs), lambda _, found=found: next(found))
+            for output, value in enumerate(_apply(step, args, kwargs, operands, Local(arithmetic, step, box))):
+                if value is not None:
+                    local[Ref(step.number, output)] = value
+        for ref, assembled in whole.items():
+            assembled.put(piece, box, local[ref])
+    for ref, assembled in whole.items():
+        values[ref] = assembled.value()
+
+
+def _taken(value: Enclosure, index: tuple[slice, ...]) -> Enclosure:
+    bound, unsure = value.bound, value.unsure
+    return Enclosure(value.mid[index], None if bound is None else bound.expand(value.shape)[index],
+                     None if unsure is None else unsure.expand(value.shape)[index])  # fmt: skip
+
+
+class _Assembled:
+    """A tensor put together from tiles."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.parts: dict[str, torch.Tensor] = {}
+
+    def put(self, piece: tuple[slice, ...], box: tuple[int, ...], tile: Enclosure) -> None:
+        box = box + self.shape[len(box) :]
+        for name in ("mid", "bound", "unsure"):
+            part = getattr(tile, name)
+            if part is None and name not in self.parts:
+                continue
+            if name not in self.parts:
+                self.parts[name] = torch.zeros(self.shape, dtype=part.dtype, device=part.device) if name != "mid" else (
+                    torch.empty(self.shape, dtype=part.dtype, device=part.device))  # fmt: skip
+            if part is not None:
+                self.parts[name][piece] = part.expand(box)
+
+    def value(self) -> Enclosure:
+        if not self.parts:
+            raise UsageError("an empty run has no value")
+        return Enclosure(self.parts["mid"], self.parts.get("bound"), self.parts.get("unsure"))

@@ -1,0 +1,59 @@
+"""What a kernel may do beyond the dtypes: accuracy of elementary functions and accumulators, by name.
+
+An accuracy of n ulp means |computed - f(x)| <= (n + 1/2) ulp of the compute format before the final rounding: vendors
+count from the correctly rounded result, so their n leaves the half ulp of that rounding to be added.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+
+# Largest documented or measured error in float32 and float64, in ulp, over the implementations that a CPU kernel may
+# call: glibc and libmvec (glibc libm-test-ulps), SLEEF u10 and u20 variants, and the compositions that PyTorch itself
+# uses. Sources: glibc sysdeps/x86_64/fpu/libm-test-ulps; the accuracy table of the JAX documentation (CPU columns);
+# `torch.sqrt` differs from the correctly rounded value by 1 ulp on some inputs where MKL serves it (ulpwise README).
+_CPU_ULP: Mapping[str, float] = {
+    "sqrt": 1, "rsqrt": 2, "reciprocal": 1, "exp": 2, "exp2": 2, "expm1": 2, "log": 3, "log2": 3, "log10": 3,
+    "log1p": 3, "sin": 2, "cos": 2, "tan": 4, "asin": 4, "acos": 4, "atan": 3, "atan2": 4, "sinh": 4, "cosh": 4,
+    "tanh": 5, "asinh": 4, "acosh": 4, "atanh": 4, "erf": 7, "erfc": 8, "erfinv": 8, "lgamma": 8, "digamma": 16,
+    "sigmoid": 5, "log_sigmoid": 5, "softplus": 5, "silu": 6, "logit": 6, "pow": 4, "logaddexp": 6, "sinc": 6,
+    "division": 0, "hypot": 3, "default": 8,
+}  # fmt: skip
+
+# CUDA C++ Programming Guide, mathematical functions: maximum errors in ulp ("extensive but not exhaustive tests").
+_CUDA_ULP: Mapping[str, float] = {
+    **_CPU_ULP, "exp": 2, "expm1": 2, "log": 3, "rsqrt": 2, "erf": 4, "erfc": 6, "pow": 8, "tan": 4, "atan2": 4,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """A named arithmetic.
+
+    Attributes:
+        name: as written in specs and reports.
+        grants: one line for the user: what it allows.
+        function_ulp: accuracy of elementary functions in ulp of the compute format.
+        accumulate: accumulator of sums and products of 16-bit and float32 values.
+    """
+
+    name: str
+    grants: str
+    function_ulp: Mapping[str, float]
+    accumulate: torch.dtype = torch.float32
+
+    def ulp(self, function: str) -> float:
+        """Return the granted error of an elementary function, in ulp."""
+        return self.function_ulp.get(function, self.function_ulp["default"])
+
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile("ieee", "round to nearest, float32 accumulation, elementary functions of CPU libraries", _CPU_ULP),
+        Profile("cuda", "round to nearest, float32 accumulation, CUDA's documented function errors", _CUDA_ULP),
+    )
+}

@@ -1,0 +1,124 @@
+"""A program: the flat list of ATen operations that a PyTorch function is made of. The data only; tracing.py makes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+class Ref(NamedTuple):
+    """One result of one step: (number of the step, number of the output)."""
+
+    step: int
+    output: int = 0
+
+
+class Meta(NamedTuple):
+    """Shape and dtype of one result, as the reference computes it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return int(torch.Size(self.shape).numel())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """One operation.
+
+    Attributes:
+        number: position in the program.
+        op: the ATen operation; None for inputs and constants.
+        name: "aten.mul.Tensor", "input" or "constant".
+        args, kwargs: as called, with tensors replaced by Refs.
+        metas: of the results (None for a result that is not a tensor).
+        source: "file:line" of the reference, "" where unknown.
+        backward: True where PyTorch's derivative formulas created the step.
+        operand_metas: shape and dtype of each tensor operand, in the order of `operands`.
+    """
+
+    number: int
+    op: Callable[..., Any] | None
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    metas: tuple[Meta | None, ...]
+    source: str = ""
+    backward: bool = False
+    operand_metas: tuple[Meta, ...] = ()
+
+    @property
+    def operands(self) -> tuple[Ref, ...]:
+        """The tensors that the operation reads, in order of appearance in args, then kwargs."""
+        leaves = pytree.tree_leaves((self.args, dict(self.kwargs)), is_leaf=lambda x: isinstance(x, Ref))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, Ref))
+
+    @property
+    def meta(self) -> Meta:
+        """Shape and dtype of the first result."""
+        meta = self.metas[0]
+        if meta is None:
+            raise TypeError(f"{self.name} has no tensor result")
+        return meta
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first result."""
+        return self.meta.shape
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """Return an argument given by position or by name."""
+        if len(self.args) > position:
+            return self.args[position]
+        return self.kwargs.get(name, default)
+
+
+def replace_refs(tree: Any, function: Callable[[Ref], Any]) -> Any:
+    """Return `tree` with every Ref replaced by function(ref); tuples, lists and dicts are kept."""
+    if isinstance(tree, Ref):
+        return function(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(replace_refs(item, function) for item in tree)
+    if isinstance(tree, dict):
+        return {key: replace_refs(item, function) for key, item in tree.items()}
+    return tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A reference with its gradient, traced at fixed shapes and dtypes.
+
+    Attributes:
+        steps: in an order in which each reads earlier ones only.
+        inputs: names of the tensor inputs -> their step number.
+        constants: step number -> tensor, for tensors that the reference closes over.
+        outputs: names of the results ("output", "grad_A") -> Ref, or None for a gradient that is zero.
+        output_metas: shape and dtype of each result.
+    """
+
+    steps: tuple[Step, ...]
+    inputs: Mapping[str, int]
+    constants: Mapping[int, torch.Tensor]
+    outputs: Mapping[str, Ref | None]
+    output_metas: Mapping[str, Meta]
+
+    def only(self, names: list[str]) -> Program:
+        """Return the program that computes just these results."""
+        return without_dead_steps(dataclasses.replace(self, outputs={name: self.outputs[name] for name in names}))
+
+
+def without_dead_steps(program: Program) -> Program:
+    """Return the program without the steps that no output needs (inputs stay; numbers are kept)."""
+    needed = {ref.step for ref in program.outputs.values() if ref is not None}
+    for step in reversed(program.steps):
+        if step.number in needed:
+            needed.update(ref.step for ref in step.operands)
+    kept = tuple(step for step in program.steps if step.number in needed or step.name == "input")
+    return dataclasses.replace(program, steps=kept)

@@ -1,0 +1,370 @@
+"""A reference: a plain PyTorch function that says what is to be computed, and what a kernel may return for it.
+
+    reference(A, B)                   -> Result, or a tuple of Results for several outputs
+    reference.backward(A, B, grad)    -> {"grad_A": Result, "grad_B": Result}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels_core import tracing
+from kernels_core.coverage import Element, Source, decide, require_same_form
+from kernels_core.enclosure import Enclosure
+from kernels_core.errors import TraceError, UsageError, nearest
+from kernels_core.exact import Budget, flat_array, resolve
+from kernels_core.filter import Filtered, run_filter
+from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
+from kernels_core.profiles import PROFILES, Profile
+from kernels_core.program import Meta, Program
+
+Tensor = torch.Tensor
+EXACT_LIMIT = 4096  # more exact values than this are not worth FLINT's time for display
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a correct kernel may return for one output or gradient.
+
+    Attributes:
+        name: "output" or "grad_A".
+        meta: shape and dtype.
+        enclosure: float64 midpoint and bound.
+        rad: bound on |mid - exact|, a tensor or a fraction of the bound.
+        source: for the exact tier.
+        kinks: the enclosure at kinks, where any element of the subdifferential interval is accepted; None where
+            the inputs meet no kink or the convention is insisted on.
+        budget: of the exact tier.
+    """
+
+    name: str
+    meta: Meta
+    enclosure: Enclosure
+    rad: Tensor | float
+    source: Source | None
+    kinks: Enclosure | None = None
+    budget: Budget = dataclasses.field(default_factory=Budget)
+
+    def covers(self, actual: Tensor) -> Tensor:
+        """Return a BoolTensor of the shape of `actual`: True where the value certainly is one that a correct kernel may return.
+
+        Args:
+            actual: the kernel's result, in the reference's shape and dtype, on any device.
+
+        Raises:
+            UsageError: the shape or dtype is another.
+        """
+        return self.verdict(actual) == Element.COVERED
+
+    def verdict(self, actual: Tensor) -> Tensor:
+        """Return an int8 tensor of `Element` codes: covered, violated, undecided, unconstrained."""
+        return self.verdict_and_kinks(actual)[0]
+
+    def verdict_and_kinks(self, actual: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the codes, and True where the element was accepted only because it lies at a kink."""
+        actual = require_same_form(actual, self.meta.shape, self.meta.dtype, self.name).detach()
+        actual = actual.to(self.enclosure.mid.device)
+        verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget)
+        accepted = torch.zeros_like(verdict, dtype=torch.bool)
+        if self.kinks is not None:
+            there = decide(actual, self.kinks, self.rad, None, self.budget)
+            accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
+            verdict = torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8)
+        return verdict, accepted
+
+    @functools.cached_property
+    def exact(self) -> Tensor:
+        """The exact value as float64: correctly rounded where the exact tier reached it, else within `rad` of it."""
+        return self.exact_at(torch.arange(self.meta.numel)).reshape(self.meta.shape)
+
+    def exact_at(self, index: Tensor) -> Tensor:
+        """Return the exact values at flat indices, as `exact`; at most 4096 of them are evaluated in FLINT."""
+        mid = self.enclosure.mid.to(torch.float64).reshape(-1)[index.to(self.enclosure.mid.device)].cpu().clone()
+        if self.source is None or not self.enclosure.floating or len(index) > EXACT_LIMIT:
+            return mid
+        places = {int(flat): place for place, flat in enumerate(index)}
+
+        def settle(values: Any, found: np.ndarray) -> np.ndarray:
+            return np.array([_store_rounded(mid, places[int(i)], v) for v, i in zip(values, found, strict=True)], dtype=bool)
+
+        resolve(self.source.program, self.source.name, np.array(sorted(places)), self.source.inputs, self.source.integers, settle, self.budget)
+        return mid
+
+    @property
+    def lower(self) -> Tensor:
+        """The smallest admissible value, in the result's dtype."""
+        return self._end(-1.0)
+
+    @property
+    def upper(self) -> Tensor:
+        """The largest admissible value, in the result's dtype."""
+        return self._end(1.0)
+
+    def _end(self, side: float) -> Tensor:
+        if not self.enclosure.floating:
+            return self.enclosure.mid
+        target = self.enclosure.mid + side * self.enclosure.bound_or_zero()
+        target = torch.where(self.enclosure.mid.isfinite(), target, self.enclosure.mid)
+        fmt = format_of(self.meta.dtype)
+        end = round_to_nearest(target, fmt)
+        beyond = (end - target) * side > 0
+        inward = next_down(end, fmt) if side > 0 else next_up(end, fmt)
+        return torch.where(beyond & end.isfinite(), inward, end).to(self.meta.dtype)
+
+
+def _store_rounded(mid: Tensor, index: int, value: Any) -> bool:
+    if isinstance(value, (int, bool)):
+        mid[index] = float(value)
+        return True
+    fmt = format_of(torch.float64)
+    rounded = round_rational(value, fmt) if hasattr(value, "q") else round_ball(value, fmt)
+    if rounded is not None:
+        mid[index] = rounded
+    return rounded is not None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reference:
+    """A reference with its derivative.
+
+    Attributes:
+        function: a plain PyTorch function.
+        name: how it is called in reports.
+        declared: `reference_backward(inputs, outputs, grads)`, the route by which correct kernels differentiate where
+            that is not the traced derivative; its dtypes grant the roundings of the gradients.
+        surrogate: the declared backward is meant to differ from the derivative: its own exact value is the reference.
+        algorithms: named variants that differ in rounding, reached as attributes.
+    """
+
+    function: Callable[..., Any]
+    name: str = ""
+    declared: Callable[..., Any] | None = None
+    surrogate: bool = False
+    algorithms: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Reference:
+        """Return the algorithm called `name`."""
+        algorithms = self.__dict__.get("algorithms", {})
+        if name in algorithms:
+            return algorithms[name]
+        raise AttributeError(f"{self.name or 'this reference'} has no algorithm {name!r}{nearest(name, algorithms)}")
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Signature of the function."""
+        return inspect.signature(self.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what a kernel may return for these inputs: a Result, or a tuple of Results in output order.
+
+        Raises:
+            TraceError: the function cannot be traced.
+        """
+        check = Check(self, tracing.bind(self.function, args, kwargs))
+        results = tuple(check.outputs().values())
+        return results[0] if len(results) == 1 else results
+
+    def backward(self, *args: Any, profile: str | Profile = "ieee", wrt: Sequence[str] | None = None,
+                 kinks: str = "accept", **kwargs: Any) -> dict[str, Result]:
+        """Return what a backward may return: {"grad_<name>": Result} for every floating tensor input.
+
+        Args:
+            args: the inputs, then the upstream gradient (a tuple of them, in output order, for several outputs).
+            profile: arithmetic profile.
+            wrt: names of the inputs to differentiate; all floating tensors by default.
+            kinks: "accept" any element of the subdifferential interval at a kink, or insist on PyTorch's "convention".
+            kwargs: further inputs by name.
+        """
+        if not args:
+            raise UsageError(f"{self.name}.backward needs the inputs and the upstream gradient")
+        *inputs, grads = args
+        check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile, wrt=wrt, kinks=kinks)
+        return check.gradients([grads] if isinstance(grads, Tensor) else list(grads))
+
+    def backward_covers(self, *args: Any, outputs: Any, grad: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Return {"grad_<name>": BoolTensor} for the gradients of a backward that was given the forward's outputs.
+
+        Args:
+            args: the inputs.
+            outputs: the forward's results as the backward was given them (out, or (out, logsumexp)).
+            grad: the upstream gradient of the first output.
+            kwargs: further inputs, and the gradients to check as grad_<name>.
+        """
+        raise UsageError(f"{self.name or 'this reference'} declares no backward from stored outputs")
+
+
+def reference(function: Callable[..., Any] | Reference, *, backward: Callable[..., Any] | None = None,
+              surrogate: bool = False, name: str = "") -> Reference:
+    """Return a reference made of any PyTorch function.
+
+    Args:
+        function: plain PyTorch; its dtypes say with what precision the result is to be computed.
+        backward: a declared backward, see `Reference.declared`.
+        surrogate: the declared backward is not the derivative, on purpose.
+        name: for reports; the function's own by default.
+    """
+    if isinstance(function, Reference):
+        if backward is None and not surrogate:
+            return function
+        return dataclasses.replace(function, declared=backward, surrogate=surrogate)
+    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
+        from kernels_core.standin import forward_of
+
+        function, name = forward_of(function), name or function.__name__
+    if not callable(function):
+        raise UsageError(f"a reference is a function, got {type(function).__name__}")
+    return Reference(function, name or getattr(function, "__name__", "reference"), backward, surrogate)
+
+
+class Check:
+    """One reference at fixed inputs: its programs, traced once, and what they admit."""
+
+    def __init__(self, reference: Reference, arguments: Mapping[str, Any], *, profile: str | Profile = "ieee",
+                 wrt: Sequence[str] | None = None, kinks: str = "accept", budget: Budget | None = None) -> None:
+        """Bind the reference to arguments by name.
+
+        Raises:
+            UsageError: an unknown profile, kink mode or input name.
+        """
+        self.reference, self.arguments = reference, arguments
+        self.tensors = tracing.named_tensors(arguments)
+        self.profile = profile if isinstance(profile, Profile) else _profile(profile)
+        if kinks not in ("accept", "convention"):
+            raise UsageError(f'kinks: expected "accept" or "convention", got {kinks!r}')
+        self.kinks, self.budget = kinks, budget or Budget()
+        self.wrt = self._differentiated(wrt)
+
+    def _differentiated(self, wrt: Sequence[str] | None) -> list[str]:
+        floating = [name for name, t in self.tensors.items() if t.is_floating_point()]
+        if wrt is None:
+            return floating
+        for name in wrt:
+            if name not in floating:
+                raise UsageError(f"no floating tensor input {name!r}{nearest(name, floating)}\nknown: {', '.join(floating)}")
+        return [name for name in floating if name in wrt]
+
+    @functools.cached_property
+    def forward(self) -> Program:
+        """The program of the forward."""
+        program = tracing.trace(self.reference.function, self.arguments)
+        if not program.outputs:
+            raise TraceError("the reference returned no tensor")
+        return program
+
+    @functools.cached_property
+    def joint(self) -> Program:
+        """The program of outputs and gradients."""
+        return tracing.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
+
+    @property
+    def cotangents(self) -> dict[str, Meta]:
+        """Shape and dtype of the upstream gradient of each floating output, by output name."""
+        return {n: m for n, m in self.forward.output_metas.items() if m.dtype.is_floating_point}
+
+    def outputs(self) -> dict[str, Result]:
+        """Return the results of the forward alone."""
+        return self._results(self.forward, self.tensors, list(self.forward.outputs))
+
+    def gradients(self, grads: Sequence[Tensor | None]) -> dict[str, Result]:
+        """Return the gradients for these upstream gradients (None means zero)."""
+        return {n: r for n, r in self.both(grads).items() if n.startswith("grad_")}
+
+    def both(self, grads: Sequence[Tensor | None]) -> dict[str, Result]:
+        """Return the results of outputs and gradients from one evaluation."""
+        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self._upstream(grads)}
+        if not self.wrt:
+            return self.outputs()
+        results = self._results(self.joint, inputs, list(self.joint.outputs))
+        if self.reference.declared is not None:
+            results.update(self._declared(results, inputs, grads))
+        return results
+
+    def _upstream(self, grads: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        expected = self.cotangents
+        if len(grads) != len(expected):
+            raise UsageError(f"expected {len(expected)} upstream gradients, one per floating output, got {len(grads)}")
+        given = {}
+        for (name, meta), grad in zip(expected.items(), grads, strict=True):
+            grad = torch.zeros(meta.shape, dtype=meta.dtype) if grad is None else grad
+            given[tracing.cotangent_name(name)] = require_same_form(grad, meta.shape, meta.dtype, tracing.cotangent_name(name)).detach()
+        return given
+
+    def _results(self, program: Program, inputs: Mapping[str, Tensor | Enclosure], names: list[str]) -> dict[str, Result]:
+        filtered = run_filter(program, inputs, self.profile)
+        at_kinks = run_filter(program, inputs, self.profile, kinks=True, rad=False) if self._has_kinks(filtered) else None
+        plain = {name: flat_array(v.mid if isinstance(v, Enclosure) else v) for name, v in inputs.items()}
+        return {name: self._result(name, program, filtered, at_kinks, plain) for name in names}
+
+    def _has_kinks(self, filtered: Filtered) -> bool:
+        return self.kinks == "accept" and filtered.ties > 0
+
+    def _result(self, name: str, program: Program, filtered: Filtered, at_kinks: Filtered | None, plain: Mapping[str, np.ndarray]) -> Result:
+        if program.outputs[name] is None:
+            return self._zero(name)
+        source = Source(program, name, plain, filtered.integers)
+        kinks = at_kinks.enclosures[name] if at_kinks is not None and name.startswith("grad_") else None
+        return Result(name, program.output_metas[name], filtered.enclosures[name], filtered.rads[name], source, kinks, self.budget)
+
+    def _zero(self, name: str) -> Result:
+        like = self.tensors[name[len("grad_") :]]
+        zero = Enclosure(torch.zeros(like.shape, dtype=torch.float64, device=like.device))
+        return Result(name, Meta(tuple(like.shape), like.dtype), zero, 0.0, None, None, self.budget)
+
+    def _declared(self, traced: Mapping[str, Result], inputs: Mapping[str, Tensor | Enclosure],
+                  grads: Sequence[Tensor | None]) -> dict[str, Result]:
+        """Return the gradients with the bound of the declared backward, run on the enclosures of the stored outputs."""
+        outputs = {name: traced[name] for name in self.forward.outputs}
+        stored = [torch.zeros(r.meta.shape, dtype=r.meta.dtype) for r in outputs.values()]
+        upstream = list(self._upstream(grads).values())
+        program = tracing.trace_declared(self.reference.declared, self.arguments, stored, upstream, self.wrt, list(outputs))  # type: ignore[arg-type]
+        given = {**inputs, **{name: r.enclosure for name, r in outputs.items()}}
+        filtered = run_filter(program, {name: given[name] for name in program.inputs}, self.profile)
+        found = {}
+        for label in program.outputs:
+            result, meta = traced[label], program.output_metas.get(label)
+            if meta is None or meta != result.meta:
+                raise TraceError(f"the declared backward returned {meta} for {label}, expected {result.meta}")
+            found[label] = self._merged(result, filtered, label)
+        return found
+
+    def _merged(self, traced: Result, filtered: Filtered, name: str) -> Result:
+        declared, rad = filtered.enclosures[name], filtered.rads[name]
+        if self.reference.surrogate:
+            return dataclasses.replace(traced, enclosure=declared, rad=rad, source=None, kinks=None)
+        _require_agreement(traced, declared, rad, name)
+        bound = declared.bound_or_zero().expand(declared.shape)
+        own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad * traced.enclosure.bound_or_zero()
+        return dataclasses.replace(traced, enclosure=Enclosure(traced.enclosure.mid, bound), rad=own + torch.zeros_like(bound))
+
+
+def _require_agreement(traced: Result, declared: Enclosure, rad: Tensor | float, name: str) -> None:
+    """Refuse a declared backward whose exact value is not the derivative: the midpoints differ by more than both rads.
+
+    The midpoint of a stored output is float64's, off by at most its own rad, and the declared program moves that by no
+    more than it moves the output's bound; hence a fraction of the declared bound on top.
+    """
+    gap = (traced.enclosure.mid - declared.mid).abs()
+    own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad * traced.enclosure.bound_or_zero()
+    theirs = rad if isinstance(rad, Tensor) else rad * declared.bound_or_zero()
+    worst = gap > (own + theirs + 2.0**-26 * declared.bound_or_zero() + 2.0**-50 * declared.mid.abs()) * 2
+    if bool(worst.any()):
+        index = tuple(int(i) for i in torch.nonzero(worst)[0])
+        raise TraceError(
+            f"the declared backward is not the derivative of the reference: {name}{list(index)} is "
+            f"{float(declared.mid[index])!r}, the derivative {float(traced.enclosure.mid[index])!r}\n"
+            "mend it, or declare it as a surrogate where it is meant to differ"
+        )
+
+
+def _profile(name: str) -> Profile:
+    if name not in PROFILES:
+        raise UsageError(f"no profile {name!r}{nearest(name, PROFILES)}\nknown: {', '.join(PROFILES)}")
+    return PROFILES[name]
+

@@ -1,0 +1,175 @@
+"""What a verification found, as plain data: every renderer (table, JSON, failure screen) reads only this."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Verdict(str, enum.Enum):
+    """The outcome for one tensor or one case; the value is the word that users see."""
+
+    COVERED = "covered"
+    VIOLATED = "violated"
+    UNDECIDED = "undecided"
+    UNCONSTRAINED = "unconstrained"
+    SUSPECT = "suspect"
+    RAISED = "raised"
+    NOTHING = "nothing checked"
+
+    def __str__(self) -> str:
+        """Return the word that users see."""
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Element:
+    """One failing element.
+
+    Attributes:
+        index: logical index.
+        actual: what the kernel returned (a Python float, complex or int, exact).
+        lower, upper: ends of the admissible set in the result's dtype.
+        exact: the exact value rounded to float64 (17 digits identify it).
+        ulps_outside: distance from the admissible set in ulps of the dtype (inf for NaN or an infinity).
+        ratio: actual / exact, None where that is not a number.
+    """
+
+    index: tuple[int, ...]
+    actual: float
+    lower: float
+    upper: float
+    exact: float
+    ulps_outside: float
+    ratio: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why one tensor is violated.
+
+    Attributes:
+        elements: the worst elements, worst first, at most ten.
+        pattern: which indices fail, one line ("all elements", "rows 3 and 7", "the last 3 columns").
+        diagnosis: lines such as "all 512 failing elements are 1.5 times the exact value"; may be empty.
+        strides: strides of the returned tensor.
+    """
+
+    elements: tuple[Element, ...]
+    pattern: str
+    diagnosis: tuple[str, ...]
+    strides: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorReport:
+    """One row of the coverage table.
+
+    Attributes:
+        name: "output", "output[1]", "grad_A".
+        kind: "output" or "gradient".
+        shape, dtype: of the tensor, dtype as "float32".
+        elements: number of elements; covered + violated + undecided + unconstrained = elements.
+        kinks: covered elements that were accepted because they lie at a kink (counted in covered too).
+        max_error_ulp: largest |actual - exact| in ulps of the dtype at the exact value.
+        bound_ulp: median over the elements of the bound in ulps of the dtype.
+        used: largest |actual - exact| / bound over the decided elements, bound taken with the final rounding.
+        precision: word of the precision audit, "" where it was not run.
+        verdict: COVERED only where every element is covered.
+        failure: None unless violated.
+        note: one line for the user, such as 'the backward returned None, which means zero'.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    elements: int
+    covered: int
+    violated: int
+    undecided: int
+    unconstrained: int
+    kinks: int
+    max_error_ulp: float
+    bound_ulp: float
+    used: float
+    precision: str
+    verdict: Verdict
+    failure: Failure | None = None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class InputReport:
+    """One input as it was used: name, "float32[16, 32]" like text for tensors or repr for plain values."""
+
+    name: str
+    text: str
+    requires_grad: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Raised:
+    """The kernel raised: the phase ("forward" or "backward"), the message and the user's frames."""
+
+    phase: str
+    message: str
+    frames: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The whole verification of one case.
+
+    Attributes:
+        name: of the case.
+        function, reference: how they are called, for people.
+        inputs: as used.
+        tensors: the rows.
+        raised: set where the kernel raised.
+        seed, profile, device, seconds: of the run.
+        notes: lines such as what was chosen, which warnings hold.
+    """
+
+    name: str
+    function: str
+    reference: str
+    inputs: tuple[InputReport, ...]
+    tensors: tuple[TensorReport, ...]
+    raised: Raised | None
+    seed: int
+    profile: str
+    device: str
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of the case: raised, violated, then whatever is not decided, then covered."""
+        if self.raised is not None:
+            return Verdict.RAISED
+        found = {row.verdict for row in self.tensors if row.elements or row.verdict is not Verdict.COVERED}
+        for verdict in (Verdict.RAISED, Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.UNCONSTRAINED, Verdict.SUSPECT):
+            if verdict in found:
+                return verdict
+        return Verdict.COVERED if found else Verdict.NOTHING
+
+    @property
+    def covered(self) -> bool:
+        """True where every element of every tensor is covered."""
+        return self.verdict is Verdict.COVERED
+
+    def __bool__(self) -> bool:
+        """Return `covered`, so that a report can be asserted."""
+        return self.covered
+
+    def row(self, name: str) -> TensorReport:
+        """Return the row called `name`.
+
+        Raises:
+            KeyError: no tensor has this name; the message lists those that exist.
+        """
+        for row in self.tensors:
+            if row.name == name:
+                return row
+        raise KeyError(f"{name!r}: this report has {', '.join(row.name for row in self.tensors)}")

@@ -1,0 +1,181 @@
+"""One row of the coverage table from one result, and what a failure shows: worst elements, pattern, diagnosis."""
+
+from __future__ import annotations
+
+import fractions
+import math
+from typing import Any
+
+import torch
+
+from kernels_core.coverage import Element
+from kernels_core.formats import format_of, ulp
+from kernels_core.reference import Result
+from kernels_core.report import Element as Shown
+from kernels_core.report import Failure, TensorReport, Verdict
+
+Tensor = torch.Tensor
+SHOWN = 10
+
+
+def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorReport:
+    """Decide every element of `actual` and return its row."""
+    verdict, kinks = result.verdict_and_kinks(actual)
+    counts = torch.bincount(verdict.reshape(-1).long(), minlength=4).tolist()
+    failure = None
+    if counts[Element.VIOLATED]:
+        failure = explain(result, actual.detach().to(result.enclosure.mid.device), verdict == Element.VIOLATED)
+    error_ulp, bound_ulp, used = _figures(result, actual, verdict)
+    return TensorReport(
+        name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
+        covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
+        unconstrained=counts[Element.UNCONSTRAINED], kinks=int(kinks.sum()), max_error_ulp=error_ulp, bound_ulp=bound_ulp,
+        used=used, precision="", verdict=_verdict(counts), failure=failure, note=note,
+    )  # fmt: skip
+
+
+def mismatch_row(result: Result, kind: str, note: str) -> TensorReport:
+    """Return the row of a tensor whose shape or dtype is not the reference's: every element is violated."""
+    n = result.meta.numel
+    return TensorReport(
+        name=result.name, kind=kind, shape=result.meta.shape, dtype=str(result.meta.dtype)[6:], elements=n, covered=0, violated=n,
+        undecided=0, unconstrained=0, kinks=0, max_error_ulp=math.inf, bound_ulp=0.0, used=math.inf, precision="",
+        verdict=Verdict.VIOLATED, failure=None, note=note,
+    )  # fmt: skip
+
+
+def _verdict(counts: list[int]) -> Verdict:
+    for element, verdict in ((Element.VIOLATED, Verdict.VIOLATED), (Element.UNDECIDED, Verdict.UNDECIDED),
+                             (Element.UNCONSTRAINED, Verdict.UNCONSTRAINED)):  # fmt: skip
+        if counts[element]:
+            return verdict
+    return Verdict.COVERED
+
+
+def _figures(result: Result, actual: Tensor, verdict: Tensor) -> tuple[float, float, float]:
+    """Return (largest error in ulp, median bound in ulp, largest error / bound), in pieces so that memory stays bounded."""
+    if not result.enclosure.floating or not actual.numel():
+        return 0.0, 0.0, 0.0
+    fmt = format_of(actual.dtype)
+    values, mids = actual.detach().reshape(-1), result.enclosure.mid.reshape(-1)
+    bounds = result.enclosure.bound_or_zero().expand(result.enclosure.shape).reshape(-1)
+    worst, used, medians = 0.0, 0.0, []
+    for start in range(0, values.numel(), 1 << 19):
+        part = slice(start, start + (1 << 19))
+        value, mid, bound = values[part].to(mids.device, torch.float64), mids[part], bounds[part]
+        error = (value - mid).abs_()
+        error[value == mid] = 0
+        step = ulp(mid, fmt)
+        worst = max(worst, _largest(error / step))
+        used = max(used, _largest(torch.where(bound > 0, error / bound, torch.where(error > 0, torch.inf, 0.0))))
+        sample = (bound / step)[:: max(1, value.numel() // 4096)]
+        medians.append(sample[sample.isfinite()])
+    found = torch.cat(medians)
+    return worst, float(found.median()) if found.numel() else 0.0, used
+
+
+def _largest(value: Tensor) -> float:
+    value = torch.where(value.isnan(), 0.0, value)
+    return float(value.max()) if value.numel() else 0.0
+
+
+def explain(result: Result, actual: Tensor, failing: Tensor) -> Failure:
+    """Return the worst failing elements, the pattern of their indices and what is known about their ratio."""
+    where = torch.nonzero(failing)
+    flat = torch.nonzero(failing.reshape(-1)).reshape(-1)
+    mid, value = result.enclosure.mid.reshape(-1)[flat].to(torch.float64), actual.reshape(-1)[flat].to(torch.float64)
+    bound = result.enclosure.bound_or_zero().expand(result.enclosure.shape).reshape(-1)[flat]
+    excess = ((value - mid).abs() - bound).nan_to_num(nan=math.inf, posinf=math.inf)
+    step = ulp(mid, format_of(actual.dtype)) if result.enclosure.floating else torch.ones_like(mid)
+    order = torch.argsort(excess / step, descending=True)[:SHOWN]
+    lower, upper = result.lower.reshape(-1)[flat[order]], result.upper.reshape(-1)[flat[order]]
+    exact = result.exact_at(flat[order])
+    elements = tuple(
+        Shown(tuple(int(i) for i in where[o]), _number(value[o]), _number(lower[k]), _number(upper[k]), float(exact[k]),
+              float(excess[o] / step[o]), _ratio(float(value[o]), float(exact[k])))
+        for k, o in enumerate(order.tolist())
+    )  # fmt: skip
+    return Failure(elements, pattern(failing), diagnosis(value, mid, bound), tuple(actual.stride()))
+
+
+def _number(value: Tensor) -> Any:
+    return value.item()
+
+
+def _ratio(actual: float, exact: float) -> float | None:
+    ratio = actual / exact if exact else math.nan
+    return ratio if math.isfinite(ratio) else None
+
+
+def pattern(failing: Tensor) -> str:
+    """Return one line that says which indices fail."""
+    count, total = int(failing.sum()), failing.numel()
+    head = f"{count} of {total} elements ({100 * count / total:.1f} %)"
+    if count == total:
+        return f"all {total} elements" if total > 1 else "the only element"
+    lines = []
+    for dim in range(failing.dim()):
+        others = [d for d in range(failing.dim()) if d != dim]
+        hit = failing.any(dim=others) if others else failing
+        indices = torch.nonzero(hit).reshape(-1).tolist()
+        if len(indices) < failing.shape[dim]:
+            lines.append(f"{_dim_name(dim, failing.dim())} {_ranges(indices, failing.shape[dim])}")
+    return head + (": " + ", ".join(lines) if lines else "")
+
+
+def _dim_name(dim: int, rank: int) -> str:
+    if rank == 1:
+        return "index"
+    if rank == 2:
+        return ("rows", "columns")[dim]
+    return f"dimension {dim}:"
+
+
+def _ranges(indices: list[int], size: int) -> str:
+    """Return "3, 7, 16-31 (the last 16)", shortened."""
+    runs: list[list[int]] = []
+    for i in indices:
+        if runs and runs[-1][1] == i - 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:4])
+    if len(runs) > 4:
+        text += f" and {len(runs) - 4} more runs"
+    if len(runs) == 1 and runs[0][1] == size - 1 and size > len(indices):
+        text += f" (the last {len(indices)})"
+    if len(indices) > 2 and len({b - a for a, b in zip(indices, indices[1:], strict=False)}) == 1 and indices[1] - indices[0] > 1:
+        text += f" (every {indices[1] - indices[0]}th)"
+    return text
+
+
+def diagnosis(actual: Tensor, exact: Tensor, bound: Tensor) -> tuple[str, ...]:
+    """Return what holds for every failing element: a constant ratio, named as a fraction; zero; NaN."""
+    count = f"all {len(actual)} failing elements" if len(actual) > 1 else "the failing element"
+    verb = "are" if len(actual) > 1 else "is"
+    if bool(actual.isnan().all()):
+        return (f"{count} {verb} NaN",)
+    if bool((actual == 0).all()):
+        return (f"{count} {verb} zero",)
+    ratio = _constant_ratio(actual, exact, bound)
+    return (f"{count} {verb} {ratio} times the exact value",) if ratio else ()
+
+
+def _constant_ratio(actual: Tensor, exact: Tensor, bound: Tensor) -> str:
+    """Return the ratio where one number r brings every failing element inside its interval: |actual - r exact| <= |r| bound."""
+    usable = exact.isfinite() & actual.isfinite() & (exact != 0)
+    if not bool(usable.all()):
+        return ""
+    best = int(torch.argmin(bound / exact.abs()))
+    guess = float(actual[best] / exact[best])
+    simple = fractions.Fraction(guess).limit_denominator(16)
+    for candidate, text in ((float(simple), _fraction(simple)), (guess, f"{guess:.6g}")):
+        if candidate and candidate != 1 and bool(((actual - candidate * exact).abs() <= 2 * abs(candidate) * bound).all()):
+            return text
+    return ""
+
+
+def _fraction(value: fractions.Fraction) -> str:
+    if value.denominator in (1, 2, 4, 5, 8, 10, 16):
+        return f"{float(value):g}"
+    return f"{value.numerator}/{value.denominator}"

@@ -1,0 +1,27 @@
+"""The rules, one file per family of operations. `registry()` is the only way in."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from kernels_core.rules import arithmetic, casts, linear, movement, sums
+from kernels_core.rules.record import Family, Rule
+
+FAMILIES: tuple[Family, ...] = (arithmetic.FAMILY, casts.FAMILY, movement.FAMILY, sums.FAMILY, linear.FAMILY)
+
+
+@functools.cache
+def registry() -> Mapping[str, Rule]:
+    """Return every rule by its ATen name ("aten.mul.Tensor").
+
+    Raises:
+        ValueError: two families have a rule of the same name.
+    """
+    rules: dict[str, Rule] = {}
+    for family in FAMILIES:
+        for name, rule in family.items():
+            if name in rules:
+                raise ValueError(f"two families have a rule for {name}")
+            rules[name] = rule
+    return rules

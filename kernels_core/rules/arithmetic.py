@@ -1,0 +1,227 @@
+"""Addition, multiplication, division and negation.
+
+With a, b exact values, A, B the bounds of the operands (|a' - a| <= A for every legal a'):
+
+    |(a' + b') - (a + b)| <= A + B
+    |a' b' - a b|         <= |a| B + A (|b| + B)
+    |a' / b' - a / b|     <= (A + |a/b| B) / (|b| - B)       for B < |b|, else unbounded
+
+then the rounding of the operation. Derivation of the quotient: a'/b' - a/b = ((a' - a) - (a/b)(b' - b)) / b'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.enclosure import Enclosure
+from kernels_core.numbers import Numbers
+from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.record import Family, Rule
+
+Operand = Enclosure | float | int
+
+
+def parts(value: Any) -> tuple[Any, torch.Tensor | None]:
+    """Return (mid, bound) of an operand; a Python number has no bound; integers and booleans become float64."""
+    if isinstance(value, Enclosure):
+        if value.floating:
+            return value.mid, value.bound
+        mid = value.mid.to(torch.float64)
+        if value.unsure is None:
+            return mid, None
+        return mid, torch.where(value.unsure, torch.inf if value.mid.dtype != torch.bool else 1.0, 0.0).to(torch.float64)
+    return float(value), None
+
+
+def constant_rounding(local: Local, value: Any) -> float:
+    """Return the rounding that a constant grants where the compute format cannot hold it, else 0."""
+    if isinstance(value, Enclosure) or local.arithmetic.float64:
+        return 0.0
+    held = torch.tensor(float(value), dtype=torch.float64)
+    same = bool(held.to(local.compute).to(torch.float64) == held) or bool(held.isnan())
+    return 0.0 if same else local.u_acc * abs(float(value)) * INFLATE
+
+
+def is_integral(local: Local) -> bool:
+    """Return True where the result is an integer or boolean tensor: exact, computed by PyTorch itself."""
+    return not local.nominal.is_floating_point
+
+
+def integral(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
+    """Run the operation itself on integers and booleans; the result is unsure where an operand is."""
+    unsure = None
+    for value in args:
+        if isinstance(value, Enclosure) and value.unsure is not None:
+            unsure = value.unsure if unsure is None else unsure | value.unsure
+    mids = [v.mid if isinstance(v, Enclosure) else v for v in args]
+    mid = local.step.op(*mids, **kwargs)  # type: ignore[misc]
+    return Enclosure(mid, None, None if unsure is None else unsure.expand(mid.shape))
+
+
+def plus(first: torch.Tensor | float | None, second: torch.Tensor | float | None) -> Any:
+    """Return the sum of two bounds, None for none."""
+    if first is None or (isinstance(first, float) and first == 0.0):
+        return second if not (isinstance(second, float) and second == 0.0) else None
+    if second is None or (isinstance(second, float) and second == 0.0):
+        return first
+    return first + second
+
+
+def as_tensor(value: Any, like: torch.Tensor) -> torch.Tensor | None:
+    """Return a bound as a tensor of the shape of `like`, None for none."""
+    if value is None:
+        return None
+    return value if isinstance(value, torch.Tensor) else torch.full_like(like, value)
+
+
+def add(local: Local, a: Any, b: Any, *, alpha: float = 1, sign: float = 1.0) -> Enclosure:
+    """a + alpha b."""
+    if is_integral(local):
+        return integral(local, a, b, alpha=alpha)
+    (x, x_bound), (y, y_bound) = parts(a), parts(b)
+    factor = sign * float(alpha)
+    if factor != 1.0:
+        y = y * factor
+    bound = plus(x_bound, None if y_bound is None else y_bound * abs(factor) if factor not in (1.0, -1.0) else y_bound)
+    bound = plus(bound, constant_rounding(local, a))
+    bound = plus(bound, abs(factor) * constant_rounding(local, b))
+    if factor not in (1.0, -1.0):  # alpha b may be rounded before the addition
+        bound = plus(bound, _magnitude(y) * local.factor() + local.eta)
+    mid = x + y
+    return local.rounded(mid, as_tensor(bound, mid), subnormal=factor not in (1.0, -1.0))
+
+
+def subtract(local: Local, a: Any, b: Any, *, alpha: float = 1) -> Enclosure:
+    """a - alpha b."""
+    if is_integral(local):
+        return integral(local, a, b, alpha=alpha)
+    return add(local, a, b, alpha=alpha, sign=-1.0)
+
+
+def subtract_reversed(local: Local, a: Any, b: Any, alpha: float = 1) -> Enclosure:
+    """b - alpha a."""
+    return integral(local, a, b, alpha) if is_integral(local) else add(local, b, a, alpha=alpha, sign=-1.0)
+
+
+def multiply(local: Local, a: Any, b: Any) -> Enclosure:
+    """A b; x * x is one value, with (|x| + X)^2 - x^2 = X (2 |x| + X)."""
+    if is_integral(local):
+        return integral(local, a, b)
+    (x, x_bound), (y, y_bound) = parts(a), parts(b)
+    bound = _product_bound(x, x_bound, y, y_bound)
+    bound = plus(bound, _times(constant_rounding(local, b), _upper(x, x_bound)))
+    bound = plus(bound, _times(constant_rounding(local, a), _upper(y, y_bound)))
+    mid = x * y
+    return local.rounded(mid, as_tensor(bound, mid))
+
+
+def _product_bound(x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
+    bound = None
+    if y_bound is not None:
+        bound = _magnitude(x) * y_bound
+    if x_bound is not None:
+        bound = plus(bound, x_bound * _upper(y, y_bound))
+    return bound
+
+
+def _times(factor: float, magnitude: Any) -> Any:
+    return None if factor == 0.0 else factor * magnitude
+
+
+def _magnitude(x: Any) -> Any:
+    return x.abs() if isinstance(x, torch.Tensor) else abs(x)
+
+
+def _upper(x: Any, bound: Any) -> Any:
+    return _magnitude(x) if bound is None else _magnitude(x) + bound
+
+
+def divide(local: Local, a: Any, b: Any, *, rounding_mode: str | None = None) -> Enclosure:
+    """A / b; with a rounding mode the quotient is rounded to an integer, which may step by one."""
+    if is_integral(local):
+        return integral(local, a, b, rounding_mode=rounding_mode)
+    (x, x_bound), (y, y_bound) = parts(a), parts(b)
+    y_bound = plus(y_bound, constant_rounding(local, b))
+    x_bound = plus(x_bound, constant_rounding(local, a))
+    mid = x / y
+    bound = quotient_bound(mid, x_bound, y, y_bound)
+    if rounding_mode is None:
+        return local.rounded(mid, as_tensor(bound, mid), local.ulp("division") if not local.arithmetic.float64 else 0.0)
+    return stepped(local, local.rounded(mid, as_tensor(bound, mid)), torch.floor if rounding_mode == "floor" else torch.trunc)
+
+
+def quotient_bound(quotient: torch.Tensor, x_bound: Any, y: Any, y_bound: Any) -> Any:
+    """Return the propagated bound of x / y (see the module)."""
+    if x_bound is None and y_bound is None:
+        return None
+    if y_bound is None:
+        return x_bound / _magnitude(y)
+    room = _magnitude(y) - y_bound
+    room = room * (1 - 2.0**-50) if isinstance(room, torch.Tensor) else room
+    top = plus(x_bound, quotient.abs() * y_bound)
+    bound = top / room
+    return torch.where(torch.as_tensor(room > 0), bound, torch.inf)
+
+
+def stepped(local: Local, value: Enclosure, step: Any) -> Enclosure:
+    """Apply a step function (floor, ceil, trunc, round): exact where both ends of the enclosure agree."""
+    mid = step(value.mid)
+    if value.bound is None:
+        return Enclosure(mid)
+    low, high = step(value.mid - value.bound * INFLATE), step(value.mid + value.bound * INFLATE)
+    bound = torch.maximum((high - mid).abs(), (mid - low).abs())
+    if bool((bound > 0).any()):
+        local.lose_rad()
+    return Enclosure(mid, torch.where(bound.isnan(), torch.where(value.bound == 0, 0.0, torch.inf), bound))
+
+
+def negate(local: Local, a: Enclosure) -> Enclosure:
+    """-a, exact."""
+    return Enclosure(-a.mid, a.bound, a.unsure)
+
+
+def reciprocal(local: Local, a: Enclosure) -> Enclosure:
+    """1 / a."""
+    return divide(local, 1.0, a)
+
+
+def _rule(name: str, bound: Any, exact: Any, **flags: Any) -> Rule:
+    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles, **flags)
+
+
+def _exact_add(n: Numbers, a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    return a + b * alpha
+
+
+def _exact_subtract(n: Numbers, a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    return a - b * alpha
+
+
+def _exact_divide(n: Numbers, a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+    quotient = n.divide(a, b)
+    if rounding_mode is None:
+        return quotient
+    return n.each(n.floor if rounding_mode == "floor" else n.trunc, quotient)
+
+
+FAMILY = Family()
+FAMILY.add(
+    _rule("add.Tensor", add, _exact_add, keeps_inf=True),
+    _rule("add.Scalar", lambda local, a, b, alpha=1: add(local, a, b, alpha=alpha), _exact_add, keeps_inf=True),
+    _rule("sub.Tensor", subtract, _exact_subtract, keeps_inf=True),
+    _rule("sub.Scalar", lambda local, a, b, alpha=1: subtract(local, a, b, alpha=alpha), _exact_subtract, keeps_inf=True),
+    _rule("rsub.Scalar", subtract_reversed, lambda n, a, b, alpha=1: b - a * alpha, keeps_inf=True),
+    _rule("rsub.Tensor", lambda local, a, b, *, alpha=1: subtract_reversed(local, a, b, alpha),
+          lambda n, a, b, *, alpha=1: b - a * alpha, keeps_inf=True),
+    _rule("mul.Tensor", multiply, lambda n, a, b: a * b),
+    _rule("mul.Scalar", multiply, lambda n, a, b: a * b),
+    _rule("div.Tensor", divide, _exact_divide, poles=True),
+    _rule("div.Scalar", divide, _exact_divide, poles=True),
+    _rule("div.Tensor_mode", divide, _exact_divide, poles=True),
+    _rule("div.Scalar_mode", divide, _exact_divide, poles=True),
+    _rule("neg.default", negate, lambda n, a: -a),
+    _rule("reciprocal.default", reciprocal, lambda n, a: n.divide(1, a), poles=True),
+)  # fmt: skip

@@ -1,0 +1,87 @@
+"""Sums and means over dimensions.
+
+    |s' - s| <= sum X_i + (n - 1) u_acc sum (|x_i| + X_i)      any order of summation
+
+Source: Jeannerod and Rump, Improved error bounds for inner products in floating-point arithmetic, SIMAX 34 (2013),
+proposition 3.1 for recursive summation; every order has at most n - 1 additions on the path of each term, and the same
+induction holds for any tree. A mean adds one division.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.enclosure import Enclosure
+from kernels_core.rules.arithmetic import integral, is_integral, parts
+from kernels_core.rules.cones import normal_dims, reduction_cone
+from kernels_core.rules.record import Family, Rule
+
+
+def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool) -> Enclosure:
+    """Return the enclosure of a sum in the accumulator, before it is stored."""
+    mid, bound = parts(a)
+    n = math.prod(mid.shape[d] for d in dims)
+    total = _sum(mid, dims, keepdim)
+    magnitude = mid.abs() if bound is None else mid.abs().add_(bound)
+    error = _sum(magnitude, dims, keepdim).mul_(max(n - 1, 0) * local.u_acc)
+    if bound is not None:
+        error = error.add_(_sum(bound, dims, keepdim))
+    return Enclosure(total, error.mul_(INFLATE * (1 + n * 2.0**-52)))
+
+
+def _sum(value: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+    return value.sum(dims, keepdim=keepdim) if dims else value.clone()
+
+
+def sum_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
+    """Sum over dimensions."""
+    if is_integral(local):
+        return integral(local, a, *([] if dims is None else [dims, keepdim]), dtype=dtype)
+    return local.stored(summed(local, a, normal_dims(dims, a.mid.dim()), keepdim))
+
+
+def mean_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
+    """Mean over dimensions: a sum and a division (or a multiplication by the rounded 1/n)."""
+    dims = normal_dims(dims, a.mid.dim())
+    n = math.prod(a.mid.shape[d] for d in dims)
+    value = summed(local, a, dims, keepdim)
+    mid = value.mid / n
+    bound = value.bound_or_zero() / n if n else torch.full_like(mid, 0.0)
+    bound = bound.mul_((1 + 2 * local.u_acc) * INFLATE).add_(mid.abs(), alpha=2 * local.u_acc * INFLATE).add_(local.eta_acc)
+    return local.stored(Enclosure(mid, bound))
+
+
+def sum_tiles(step: Any) -> int:
+    """Independent along the leading dimensions in front of the first reduced one."""
+    rank = len(step.operand_metas[0].shape)
+    dims = normal_dims(step.argument(1, "dim"), rank)
+    return min(dims) if dims else rank
+
+
+def _cone(call: Any) -> list[np.ndarray]:
+    meta = call.step.operand_metas[0]
+    return [reduction_cone(normal_dims(call.step.argument(1, "dim"), len(meta.shape)), meta, call.index)]
+
+
+def add_up(call: Any, values: Any) -> Any:
+    """Return the exact sum over the second axis."""
+    zero = call.numbers.real(0) if call.meta.dtype.is_floating_point else 0
+    return np.add.reduce(values, axis=1, initial=zero) if values.shape[1] else np.full(values.shape[0], zero, dtype=object)
+
+
+def _mean_exact(call: Any, values: Any) -> Any:
+    return call.numbers.divide(add_up(call, values), values.shape[1])
+
+
+FAMILY = Family()
+FAMILY.add(
+    Rule("aten.sum.default", sum_dims, _cone, add_up),
+    Rule("aten.sum.dim_IntList", sum_dims, _cone, add_up, sum_tiles, aligned="left"),
+    Rule("aten.mean.default", mean_dims, _cone, _mean_exact),
+    Rule("aten.mean.dim", mean_dims, _cone, _mean_exact, sum_tiles, aligned="left"),
+)

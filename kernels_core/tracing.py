@@ -1,0 +1,320 @@
+"""From a PyTorch function to a program, and to the program of its derivative.
+
+`make_fx` over `functionalize` gives a flat graph of ATen operations without mutation; `torch.func.vjp` traced the same
+way gives PyTorch's own derivative of the reference, operation by operation. Operations without a rule are brought down
+to those with one by PyTorch's decomposition tables. Tracing runs on fake tensors where the function allows it, on real
+ones where it branches on values.
+
+Source: torch.fx.experimental.proxy_tensor, torch.func, torch._decomp (PyTorch 2.13).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.utils import _pytree as pytree
+
+from kernels_core.composites import composites_first
+from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation
+from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
+from kernels_core.rules import registry
+from kernels_core.standin import functions_as_forwards
+
+Arguments = Mapping[str, Any]
+
+
+def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments by the names of the function's signature, defaults left out.
+
+    Variadic arguments are named after their parameter: "tensors[0]", "tensors[1]".
+    """
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TraceError(f"arguments do not fit {getattr(function, '__name__', function)}{signature}: {error}") from None
+    return dict(bound.arguments)
+
+
+def call_bound(function: Callable[..., Any], arguments: Arguments) -> Any:
+    """Call `function` with arguments by name, positional where its signature wants that."""
+    bound = inspect.signature(function).bind_partial()
+    bound.arguments.update(arguments)
+    return function(*bound.args, **bound.kwargs)
+
+
+def named_tensors(arguments: Arguments) -> dict[str, torch.Tensor]:
+    """Return the tensors among the arguments, nested ones as "x[0]" or "x['k']"."""
+    found = {}
+    for name, value in arguments.items():
+        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+            if isinstance(leaf, torch.Tensor):
+                found[name + pytree.keystr(path)] = leaf
+    return found
+
+
+def with_tensors(arguments: Arguments, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the arguments with the named tensors put in place (the inverse of `named_tensors`)."""
+    return {
+        name: pytree.tree_map_with_path(lambda path, leaf, name=name: tensors.get(name + pytree.keystr(path), leaf), value)
+        for name, value in arguments.items()
+    }
+
+
+def output_names(result: Any) -> tuple[list[str], list[torch.Tensor]]:
+    """Return names and tensors of a function's result: "output", "output[0]", "output['k']"; others are left out."""
+    paths, _ = pytree.tree_flatten_with_path(result)
+    named = [("output" + pytree.keystr(path), leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
+    return [name for name, _ in named], [leaf for _, leaf in named]
+
+
+def trace(function: Callable[..., Any], arguments: Arguments) -> Program:
+    """Return the program of the forward: results "output...".
+
+    Raises:
+        TraceError: the function cannot be traced, or uses an operation without a rule.
+    """
+    tensors = named_tensors(arguments)
+    names: list[str] = []
+
+    def forward(values: list[torch.Tensor]) -> list[torch.Tensor]:
+        result = _call(function, arguments, dict(zip(tensors, values, strict=True)))
+        found, outputs = output_names(result)
+        names[:] = found
+        return outputs
+
+    graph = _to_graph(forward, [list(tensors.values())])
+    return _to_program(graph, list(tensors), names, boundary=None)
+
+
+def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program) -> Program:
+    """Return the program of outputs and gradients: inputs as `forward`, then "grad_output..." for the cotangents.
+
+    Args:
+        function: the reference.
+        arguments: by name.
+        wrt: names of the tensors to differentiate.
+        forward: the program of the forward, for the shapes of the cotangents.
+    """
+    tensors = named_tensors(arguments)
+    floating = {name: meta for name, meta in forward.output_metas.items() if meta.dtype.is_floating_point}
+    device = next((t.device for t in tensors.values()), torch.device("cpu"))
+    cotangents = [torch.zeros(meta.shape, dtype=meta.dtype, device=device) for meta in floating.values()]
+    boundary: list[int] = []
+
+    def joint(values: list[torch.Tensor], upstream: list[torch.Tensor]) -> Any:
+        given = dict(zip(tensors, values, strict=True))
+
+        def primal(*chosen: torch.Tensor) -> Any:
+            result = _call(function, arguments, {**given, **dict(zip(wrt, chosen, strict=True))})
+            _, outputs = output_names(result)
+            return tuple(o for o in outputs if o.dtype.is_floating_point), tuple(outputs)
+
+        _, pullback, outputs = torch.func.vjp(primal, *(given[name] for name in wrt), has_aux=True)
+        boundary.append(_steps_so_far())
+        return list(outputs), list(pullback(tuple(upstream)))
+
+    graph = _to_graph(joint, [list(tensors.values()), cotangents])
+    names = [*forward.outputs, *(f"grad_{name}" for name in wrt)]
+    inputs = [*tensors, *(cotangent_name(name) for name in floating)]
+    return _to_program(graph, inputs, names, boundary=boundary[-1] if boundary else None)
+
+
+def cotangent_name(output: str) -> str:
+    """Return the input name of an output's upstream gradient: "grad_output[1]" for "output[1]"."""
+    return f"grad_{output}"
+
+
+def trace_declared(backward: Callable[..., Any], arguments: Arguments, outputs: Sequence[torch.Tensor],
+                   grads: Sequence[torch.Tensor], wrt: Sequence[str], output_labels: Sequence[str]) -> Program:
+    """Return the program of a declared backward: inputs, then the outputs, then the upstream gradients.
+
+    `backward(inputs, outputs, grads)` gets three tuples and returns one gradient for each tensor input, in order
+    (None for those that are not differentiated), or one for each name in `wrt`.
+    """
+    tensors = named_tensors(arguments)
+
+    def declared(values: list[torch.Tensor], stored: list[torch.Tensor], upstream: list[torch.Tensor]) -> Any:
+        placed = with_tensors(arguments, dict(zip(tensors, values, strict=True)))
+        with composites_first(), functions_as_forwards():
+            result = backward(tuple(placed.values()), tuple(stored), tuple(upstream))
+        return _gradients_in_order(result, list(tensors), wrt)
+
+    graph = _to_graph(declared, [list(tensors.values()), list(outputs), list(grads)])
+    floating = [label for label, value in zip(output_labels, outputs, strict=True) if value.dtype.is_floating_point]
+    inputs = [*tensors, *output_labels, *(cotangent_name(label) for label in floating)]
+    return _to_program(graph, inputs, [f"grad_{name}" for name in wrt], boundary=0)
+
+
+def _gradients_in_order(result: Any, names: list[str], wrt: Sequence[str]) -> list[torch.Tensor | None]:
+    gradients = [result] if isinstance(result, torch.Tensor) else list(result)
+    if len(gradients) == len(wrt):
+        return gradients
+    if len(gradients) == len(names):
+        return [gradients[names.index(name)] for name in wrt]
+    raise TraceError(
+        f"the declared backward returned {len(gradients)} gradients for {len(wrt)} differentiated inputs\n"
+        f"return one for each of: {', '.join(wrt)}"
+    )
+
+
+def _call(function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor]) -> Any:
+    with composites_first(), functions_as_forwards():
+        return call_bound(function, with_tensors(arguments, tensors))
+
+
+def _steps_so_far() -> int:
+    mode = get_proxy_mode()
+    if mode is None:
+        raise InvariantError("no tracer is active")
+    return len(mode.tracer.graph.nodes)
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    rules = registry()
+    return {op: rule for op, rule in torch._decomp.decomposition_table.items() if str(op) not in rules}
+
+
+@contextlib.contextmanager
+def _caller_state_kept() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        yield
+
+
+def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -> torch.fx.GraphModule:
+    plain = [[t.detach() for t in group] for group in arguments]
+    functional = torch.func.functionalize(function)
+    options: dict[str, Any] = {"decomposition_table": _decompositions(), "record_stack_traces": True}
+    with _caller_state_kept():
+        try:
+            return make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain)
+        except TraceError:
+            raise
+        except Exception as fake_error:
+            try:
+                return make_fx(functional, tracing_mode="real", _error_on_data_dependent_ops=False, **options)(*plain)
+            except TraceError:
+                raise
+            except Exception as error:
+                raise TraceError(_untraceable(error)) from fake_error
+
+
+def _untraceable(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return (
+        f"the reference cannot be traced: {type(error).__name__}: {lines[0]}\n"
+        "a reference is made of PyTorch operations on tensors; for a Triton, C++ or numpy kernel name a reference"
+    )
+
+
+def _to_program(graph: torch.fx.GraphModule, inputs: list[str], names: list[str], boundary: int | None) -> Program:
+    return without_dead_steps(_Translation(graph, inputs, names, boundary).program())
+
+
+class _Translation:
+    """Turns an fx graph into our own steps."""
+
+    def __init__(self, graph: torch.fx.GraphModule, inputs: list[str], names: list[str], boundary: int | None) -> None:
+        self.graph, self.names, self.boundary = graph, names, boundary
+        self.pending = list(inputs)
+        self.refs: dict[torch.fx.Node, Any] = {}
+        self.steps: list[Step] = []
+        self.inputs: dict[str, int] = {}
+        self.constants: dict[int, torch.Tensor] = {}
+        self.outputs: list[Any] = []
+
+    def program(self) -> Program:
+        for position, node in enumerate(self.graph.graph.nodes):
+            getattr(self, f"_{node.op}")(node, position)
+        outputs, metas = {}, {}
+        for name, ref in zip(self.names, self.outputs, strict=True):
+            outputs[name] = ref if isinstance(ref, Ref) else None
+            if isinstance(ref, Ref):
+                meta = self.steps[ref.step].metas[ref.output]
+                if meta is None:
+                    raise InvariantError(f"{name} is not a tensor")
+                metas[name] = meta
+        return Program(tuple(self.steps), self.inputs, self.constants, outputs, metas)
+
+    def _add(self, **fields: Any) -> Ref:
+        self.steps.append(Step(number=len(self.steps), **fields))
+        return Ref(len(self.steps) - 1)
+
+    def _placeholder(self, node: torch.fx.Node, position: int) -> None:
+        name = self.pending.pop(0)
+        ref = self._add(op=None, name="input", args=(), kwargs={}, metas=_metas(node))
+        self.inputs[name], self.refs[node] = ref.step, ref
+
+    def _get_attr(self, node: torch.fx.Node, position: int) -> None:
+        value = operator.attrgetter(str(node.target))(self.graph)
+        meta = Meta(tuple(value.shape), value.dtype)
+        ref = self._add(op=None, name="constant", args=(), kwargs={}, metas=(meta,))
+        self.constants[ref.step], self.refs[node] = value.detach(), ref
+
+    def _call_function(self, node: torch.fx.Node, position: int) -> None:
+        if node.target is operator.getitem:
+            self.refs[node] = Ref(self.refs[node.args[0]].step, node.args[1])  # type: ignore[index,arg-type]
+            return
+        name = str(node.target)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise TraceError(f"the reference calls {name} on a value that is not a tensor\nuse tensors or plain numbers")
+        source = _source(node)
+        if name not in registry():
+            raise UnsupportedOperation(name, source, _hint(node.target))
+        args = torch.fx.node.map_arg(node.args, lambda n: self.refs[n])
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.refs[n])
+        step = Step(0, None, name, _plain(args), _plain(kwargs), ())
+        operands = tuple(self.steps[ref.step].metas[ref.output] for ref in step.operands)
+        self.refs[node] = self._add(
+            op=node.target, name=name, args=step.args, kwargs=step.kwargs, metas=_metas(node), source=source,
+            backward=self.boundary is not None and position >= self.boundary, operand_metas=operands,
+        )  # fmt: skip
+
+    def _output(self, node: torch.fx.Node, position: int) -> None:
+        leaves = pytree.tree_leaves(node.args[0], is_leaf=lambda x: x is None)
+        self.outputs = [self.refs.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf for leaf in leaves]
+
+
+def _plain(tree: Any) -> Any:
+    """Return fx's immutable lists and dicts as plain ones."""
+    if isinstance(tree, Ref):
+        return tree
+    if isinstance(tree, tuple):
+        return tuple(_plain(item) for item in tree)
+    if isinstance(tree, list):
+        return [_plain(item) for item in tree]
+    if isinstance(tree, dict):
+        return {key: _plain(item) for key, item in tree.items()}
+    return tree
+
+
+def _metas(node: torch.fx.Node) -> tuple[Meta | None, ...]:
+    value = node.meta.get("val", node.meta.get("tensor_meta"))
+    values = value if isinstance(value, (tuple, list)) and not hasattr(value, "dtype") else (value,)
+    return tuple(None if v is None or not hasattr(v, "dtype") else Meta(tuple(int(n) for n in v.shape), v.dtype) for v in values)
+
+
+def _source(node: torch.fx.Node) -> str:
+    """Return "file:line" of the user's innermost frame, from the stack trace that fx recorded."""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or node.stack_trace or "").splitlines()]
+    frames = [line for line in lines if line.startswith("File ")]
+    ours = ("kernels_core", "/torch/", "\\torch\\", "exactref")
+    for frame in reversed(frames):
+        path, _, rest = frame[len('File "') :].partition('", line ')
+        if not any(part in path for part in ours):
+            return f"{path}:{rest.split(',')[0]}"
+    return ""
+
+
+def _hint(op: Any) -> str:
+    if torch.Tag.nondeterministic_seeded in op.tags:
+        return "a reference cannot draw random numbers: give the mask or the noise as an input"
+    if torch.Tag.data_dependent_output in op.tags or torch.Tag.dynamic_output_shape in op.tags:
+        return "a reference cannot depend on values in its shapes: give them as inputs"
+    return ""
