@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,29 @@ def flat_array(tensor: torch.Tensor) -> np.ndarray:
     """Return a tensor as a flat numpy array, floating values as float64 (exact)."""
     tensor = tensor.detach().cpu()
     return (tensor.double() if tensor.is_floating_point() else tensor).reshape(-1).numpy()
+
+
+class FlatInputs(Mapping[str, np.ndarray]):
+    """Tensors by name as flat numpy arrays, converted when first asked for: most checks never need the exact tier."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Keep the tensors as they are."""
+        self._tensors = tensors
+        self._flat: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the tensor called `name`."""
+        if name not in self._flat:
+            self._flat[name] = flat_array(self._tensors[name])
+        return self._flat[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._tensors)
 
 
 Decide = Callable[[Objects, np.ndarray], np.ndarray]

@@ -19,7 +19,7 @@ from kernels_core import tracing
 from kernels_core.coverage import Element, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import TraceError, UsageError, nearest
-from kernels_core.exact import Budget, flat_array, resolve
+from kernels_core.exact import Budget, FlatInputs, resolve
 from kernels_core.filter import Filtered, run_filter
 from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
 from kernels_core.profiles import PROFILES, Profile
@@ -188,16 +188,34 @@ class Reference:
         check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile, wrt=wrt, kinks=kinks)
         return check.gradients([grads] if isinstance(grads, Tensor) else list(grads))
 
-    def backward_covers(self, *args: Any, outputs: Any, grad: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Return {"grad_<name>": BoolTensor} for the gradients of a backward that was given the forward's outputs.
+    def backward_covers(self, *args: Any, outputs: Any, grads: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Return {"grad_<name>": BoolTensor}: which gradients a correct backward may return that was given these outputs.
+
+        For a fused backward that gets the forward's results (out, logsumexp) from its caller. How far these are from
+        the exact outputs is measured, and the declared backward says what that does to the gradients; a correct
+        backward is not blamed for its forward, nor excused by more than its forward's error.
 
         Args:
-            args: the inputs.
-            outputs: the forward's results as the backward was given them (out, or (out, logsumexp)).
-            grad: the upstream gradient of the first output.
-            kwargs: further inputs, and the gradients to check as grad_<name>.
+            args: the inputs, then the upstream gradient of the first output (a tuple for several; None means zero).
+            outputs: the forward's results as the backward was given them, in the reference's output order.
+            grads: the gradients that the backward returned, one for each floating input, in order.
+            kwargs: further inputs by name, and `profile`.
+
+        Raises:
+            UsageError: no declared backward, or outputs that no correct forward returns.
         """
-        raise UsageError(f"{self.name or 'this reference'} declares no backward from stored outputs")
+        if self.declared is None:
+            raise UsageError(f"{self.name or 'this reference'} declares no backward from stored outputs; use .backward")
+        *inputs, grad = args
+        profile = kwargs.pop("profile", "ieee")
+        check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile)
+        stored = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+        upstream = [grad] if grad is None or isinstance(grad, Tensor) else list(grad)
+        upstream += [None] * (len(check.cotangents) - len(upstream))
+        results = check.given_outputs(upstream, stored)
+        if len(grads) != len(results):
+            raise UsageError(f"expected {len(results)} gradients ({', '.join(results)}), got {len(grads)}")
+        return {name: result.covers(actual) for (name, result), actual in zip(results.items(), grads, strict=True)}
 
 
 def reference(function: Callable[..., Any] | Reference, *, backward: Callable[..., Any] | None = None,
@@ -278,13 +296,24 @@ class Check:
 
     def both(self, grads: Sequence[Tensor | None]) -> dict[str, Result]:
         """Return the results of outputs and gradients from one evaluation."""
-        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self._upstream(grads)}
         if not self.wrt:
             return self.outputs()
+        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self._upstream(grads)}
         results = self._results(self.joint, inputs, list(self.joint.outputs))
         if self.reference.declared is not None:
-            results.update(self._declared(results, inputs, grads))
+            stored = {name: results[name].enclosure for name in self.forward.outputs}
+            results.update(self._declared(results, inputs, stored))
         return results
+
+    def given_outputs(self, grads: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> dict[str, Result]:
+        """Return the gradients for a backward that is given these outputs of its forward."""
+        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self._upstream(grads)}
+        results = self._results(self.joint, inputs, list(self.joint.outputs))
+        names = list(self.forward.outputs)
+        if len(outputs) != len(names):
+            raise UsageError(f"expected {len(names)} outputs ({', '.join(names)}), got {len(outputs)}")
+        stored = {name: _as_given(results[name], actual) for name, actual in zip(names, outputs, strict=True)}
+        return self._declared(results, inputs, stored)
 
     def _upstream(self, grads: Sequence[Tensor | None]) -> dict[str, Tensor]:
         expected = self.cotangents
@@ -299,7 +328,7 @@ class Check:
     def _results(self, program: Program, inputs: Mapping[str, Tensor | Enclosure], names: list[str]) -> dict[str, Result]:
         filtered = run_filter(program, inputs, self.profile)
         at_kinks = run_filter(program, inputs, self.profile, kinks=True, rad=False) if self._has_kinks(filtered) else None
-        plain = {name: flat_array(v.mid if isinstance(v, Enclosure) else v) for name, v in inputs.items()}
+        plain = FlatInputs({name: v.mid if isinstance(v, Enclosure) else v for name, v in inputs.items()})
         return {name: self._result(name, program, filtered, at_kinks, plain) for name in names}
 
     def _has_kinks(self, filtered: Filtered) -> bool:
@@ -318,13 +347,12 @@ class Check:
         return Result(name, Meta(tuple(like.shape), like.dtype), zero, 0.0, None, None, self.budget)
 
     def _declared(self, traced: Mapping[str, Result], inputs: Mapping[str, Tensor | Enclosure],
-                  grads: Sequence[Tensor | None]) -> dict[str, Result]:
+                  stored: Mapping[str, Enclosure]) -> dict[str, Result]:
         """Return the gradients with the bound of the declared backward, run on the enclosures of the stored outputs."""
-        outputs = {name: traced[name] for name in self.forward.outputs}
-        stored = [torch.zeros(r.meta.shape, dtype=r.meta.dtype) for r in outputs.values()]
-        upstream = list(self._upstream(grads).values())
-        program = tracing.trace_declared(self.reference.declared, self.arguments, stored, upstream, self.wrt, list(outputs))  # type: ignore[arg-type]
-        given = {**inputs, **{name: r.enclosure for name, r in outputs.items()}}
+        like = [torch.zeros(traced[name].meta.shape, dtype=traced[name].meta.dtype) for name in stored]
+        upstream = [value for name, value in inputs.items() if name not in self.tensors]
+        program = tracing.trace_declared(self.reference.declared, self.arguments, like, upstream, self.wrt, list(stored))  # type: ignore[arg-type]
+        given = {**inputs, **stored}
         filtered = run_filter(program, {name: given[name] for name in program.inputs}, self.profile)
         found = {}
         for label in program.outputs:
@@ -342,6 +370,21 @@ class Check:
         bound = declared.bound_or_zero().expand(declared.shape)
         own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad * traced.enclosure.bound_or_zero()
         return dataclasses.replace(traced, enclosure=Enclosure(traced.enclosure.mid, bound), rad=own + torch.zeros_like(bound))
+
+
+def _as_given(result: Result, actual: Tensor) -> Enclosure:
+    """Return the enclosure of a stored output: around the exact value, as wide as the stored one is off.
+
+    Raises:
+        UsageError: no correct forward returns it.
+    """
+    if not bool(result.covers(actual).all()):
+        count = int((~result.covers(actual)).sum())
+        raise UsageError(f"{result.name}: {count} elements are not what a correct forward may return\ncheck the forward first")
+    error = (actual.detach().to(result.enclosure.mid) - result.enclosure.mid).abs()
+    error = torch.where(actual == result.enclosure.mid, 0.0, error) * (1 + 2.0**-50)
+    own = result.rad if isinstance(result.rad, Tensor) else result.rad * result.enclosure.bound_or_zero()
+    return Enclosure(result.enclosure.mid, error + own)
 
 
 def _require_agreement(traced: Result, declared: Enclosure, rad: Tensor | float, name: str) -> None:
