@@ -18,7 +18,7 @@ import torch
 from kernels_core import tracing
 from kernels_core.coverage import Element, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
-from kernels_core.errors import TraceError, UsageError, nearest
+from kernels_core.errors import InvariantError, TraceError, UsageError, nearest
 from kernels_core.exact import Budget, FlatInputs, resolve
 from kernels_core.filter import Filtered, run_filter
 from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
@@ -140,6 +140,8 @@ class Reference:
         declared: `reference_backward(inputs, outputs, grads)`, the route by which correct kernels differentiate where
             that is not the traced derivative; its dtypes grant the roundings of the gradients.
         surrogate: the declared backward is meant to differ from the derivative: its own exact value is the reference.
+        keeps: the function that returns everything a fused forward stores for its backward, (out, logsumexp) say, where
+            `function` returns less; `backward_covers` takes it when it is given that many outputs.
         algorithms: named variants that differ in rounding, reached as attributes.
     """
 
@@ -147,6 +149,7 @@ class Reference:
     name: str = ""
     declared: Callable[..., Any] | None = None
     surrogate: bool = False
+    keeps: Callable[..., Any] | None = None
     algorithms: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Reference:
@@ -208,8 +211,9 @@ class Reference:
             raise UsageError(f"{self.name or 'this reference'} declares no backward from stored outputs; use .backward")
         *inputs, grad = args
         profile = kwargs.pop("profile", "ieee")
-        check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile)
         stored = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+        forward = self if self.keeps is None or len(stored) == 1 else dataclasses.replace(self, function=self.keeps)
+        check = Check(forward, tracing.bind(self.function, inputs, kwargs), profile=profile)
         upstream = [grad] if grad is None or isinstance(grad, Tensor) else list(grad)
         upstream += [None] * (len(check.cotangents) - len(upstream))
         results = check.given_outputs(upstream, stored)
@@ -351,7 +355,7 @@ class Check:
         """Return the gradients with the bound of the declared backward, run on the enclosures of the stored outputs."""
         like = [torch.zeros(traced[name].meta.shape, dtype=traced[name].meta.dtype) for name in stored]
         upstream = [value for name, value in inputs.items() if name not in self.tensors]
-        program = tracing.trace_declared(self.reference.declared, self.arguments, like, upstream, self.wrt, list(stored))  # type: ignore[arg-type]
+        program = self._trace_declared(like, upstream, list(stored))
         given = {**inputs, **stored}
         filtered = run_filter(program, {name: given[name] for name in program.inputs}, self.profile)
         found = {}
@@ -361,6 +365,13 @@ class Check:
                 raise TraceError(f"the declared backward returned {meta} for {label}, expected {result.meta}")
             found[label] = self._merged(result, filtered, label)
         return found
+
+    def _trace_declared(self, like: list[Tensor], upstream: list[Any], labels: list[str]) -> Program:
+        if self.reference.declared is None:
+            raise InvariantError("no declared backward")
+        return tracing.trace_declared(
+            self.reference.declared, self.reference.function, self.arguments, like, upstream, self.wrt, labels
+        )
 
     def _merged(self, traced: Result, filtered: Filtered, name: str) -> Result:
         declared, rad = filtered.enclosures[name], filtered.rads[name]

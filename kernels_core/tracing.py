@@ -49,6 +49,14 @@ def call_bound(function: Callable[..., Any], arguments: Arguments) -> Any:
     return function(*bound.args, **bound.kwargs)
 
 
+def with_defaults(function: Callable[..., Any], arguments: Arguments) -> dict[str, Any]:
+    """Return the arguments with the defaults of those left out, in the order of the signature."""
+    bound = inspect.signature(function).bind_partial()
+    bound.arguments.update(arguments)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
 def named_tensors(arguments: Arguments) -> dict[str, torch.Tensor]:
     """Return the tensors among the arguments, nested ones as "x[0]" or "x['k']"."""
     found = {}
@@ -131,17 +139,19 @@ def cotangent_name(output: str) -> str:
     return f"grad_{output}"
 
 
-def trace_declared(backward: Callable[..., Any], arguments: Arguments, outputs: Sequence[torch.Tensor],
+def trace_declared(backward: Callable[..., Any], function: Callable[..., Any], arguments: Arguments, outputs: Sequence[torch.Tensor],
                    grads: Sequence[torch.Tensor], wrt: Sequence[str], output_labels: Sequence[str]) -> Program:
     """Return the program of a declared backward: inputs, then the outputs, then the upstream gradients.
 
-    `backward(inputs, outputs, grads)` gets three tuples and returns one gradient for each tensor input, in order
+    `backward(inputs, outputs, grads)` gets three tuples (the inputs being all arguments of `function`, defaults
+    included) and returns one gradient for each tensor input, in order
     (None for those that are not differentiated), or one for each name in `wrt`.
     """
     tensors = named_tensors(arguments)
+    complete = with_defaults(function, arguments)
 
     def declared(values: list[torch.Tensor], stored: list[torch.Tensor], upstream: list[torch.Tensor]) -> Any:
-        placed = with_tensors(arguments, dict(zip(tensors, values, strict=True)))
+        placed = with_tensors(complete, dict(zip(tensors, values, strict=True)))
         with composites_first(), functions_as_forwards():
             result = backward(tuple(placed.values()), tuple(stored), tuple(upstream))
         return _gradients_in_order(result, list(tensors), wrt)

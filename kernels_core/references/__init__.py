@@ -15,7 +15,12 @@ from kernels_core.references import activations, attention, matmul, norms, softm
 
 _ATTENTION = {
     "standard": Reference(attention.attention, "attention.standard"),
-    "flash": Reference(attention.attention, "attention.flash", declared=attention.flash_backward),
+    "flash": Reference(
+        attention.attention,
+        "attention.flash",
+        declared=attention.flash_backward,
+        keeps=attention.attention_with_logsumexp,
+    ),
     "flash_narrow": Reference(
         attention.attention_narrow, "attention.flash_narrow", declared=attention.flash_backward_narrow
     ),
