@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 
 from kernels_core.rules import arithmetic, casts, linear, movement, sums
+from kernels_core.rules.aliases import ALIASES
 from kernels_core.rules.record import Family, Rule
 
 FAMILIES: tuple[Family, ...] = (arithmetic.FAMILY, casts.FAMILY, movement.FAMILY, sums.FAMILY, linear.FAMILY)
@@ -24,4 +26,7 @@ def registry() -> Mapping[str, Rule]:
             if name in rules:
                 raise ValueError(f"two families have a rule for {name}")
             rules[name] = rule
+    for alias, name in ALIASES.items():
+        if alias not in rules and name in rules:
+            rules[alias] = dataclasses.replace(rules[name], name=alias)
     return rules
