@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.profiles import PROFILES, Profile
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Local:
             mid: float64 value of the operation.
             bound: propagated bound, or None where the operands are exact.
             ulp: accuracy of the operation before its rounding.
-            subnormal: False for operations that are exact in the subnormal range (addition).
+            subnormal: False where the result is exact in the subnormal range: sums of values of the result's format.
         """
         relative = self.factor(ulp)
         result = mid.abs() if mid.numel() != 1 or bound is None else mid.abs().expand(bound.shape)
@@ -131,7 +131,7 @@ class Local:
             result = bound.mul((1 + relative) * INFLATE).add(result, alpha=relative * INFLATE)
         if ulp:
             result.add_(self.eta + self.smallest_normal)
-        elif subnormal or self.dtype is not self.compute:
+        elif subnormal:
             result.add_(self.eta)
         return Enclosure(mid, result)
 
@@ -140,7 +140,10 @@ class Local:
         if self.dtype is self.compute:
             return value
         bound = value.bound_or_zero().mul((1 + self.u) * INFLATE).add(value.mid.abs(), alpha=self.u * INFLATE)
-        return Enclosure(value.mid, bound.add_(self.eta))
+        bound.add_(self.eta)
+        if not all_finite(bound):  # an infinity or NaN that is certain stays so
+            bound = torch.where(value.mid.isfinite(), bound, value.bound_or_zero())
+        return Enclosure(value.mid, bound)
 
 
 @functools.lru_cache(maxsize=512)

@@ -147,7 +147,9 @@ def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosu
     bound = torch.where(value.bound.isnan(), torch.inf, value.bound)
     if bool(finite.all()) or rule.aligned != "right" or rule.tiles(step) == 0:
         exact = ~finite & _all(op.bound is None or not bool((op.bound != 0).any()) for op in operands)
-        return Enclosure(value.mid, torch.where(exact, 0.0, bound))
+        unknown = ~(finite | exact | (value.bound == 0))
+        mid = torch.where(unknown, torch.nan, value.mid) if bool(unknown.any()) else value.mid
+        return Enclosure(mid, torch.where(exact, 0.0, bound))
     certain, infinite, not_a_number = finite.new_ones(()), finite.new_zeros(()), finite.new_zeros(())
     bounded = finite.new_ones(())
     for op in operands:

@@ -91,7 +91,13 @@ def add(local: Local, a: Any, b: Any, *, alpha: float = 1, sign: float = 1.0) ->
     if factor not in (1.0, -1.0):  # alpha b may be rounded before the addition
         bound = plus(bound, _magnitude(y) * local.factor() + local.eta)
     mid = x + y
-    return local.rounded(mid, as_tensor(bound, mid), subnormal=factor not in (1.0, -1.0))
+    return local.rounded(mid, as_tensor(bound, mid), subnormal=factor not in (1.0, -1.0) or not _same_format(local))
+
+
+def _same_format(local: Local) -> bool:
+    """Return True where both operands have the result's format: their sum is a multiple of eta, so underflow is exact."""
+    metas = local.step.operand_metas
+    return len(metas) == 2 and all(meta.dtype is local.nominal for meta in metas)
 
 
 def subtract(local: Local, a: Any, b: Any, *, alpha: float = 1) -> Enclosure:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from kernels_core.arithmetic import INFLATE, Local
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.rules.arithmetic import integral, is_integral, parts
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.record import Family, Rule
@@ -31,7 +31,18 @@ def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool) -> Enclos
     error = _sum(magnitude, dims, keepdim).mul_(max(n - 1, 0) * local.u_acc)
     if bound is not None:
         error = error.add_(_sum(bound, dims, keepdim))
-    return Enclosure(total, error.mul_(INFLATE * (1 + n * 2.0**-52)))
+    error = error.mul_(INFLATE * (1 + n * 2.0**-52))
+    return Enclosure(total, error) if all_finite(error) else _classed(mid, bound, dims, keepdim, total, error)
+
+
+def _classed(mid: torch.Tensor, bound: torch.Tensor | None, dims: tuple[int, ...], keepdim: bool, total: torch.Tensor,
+             error: torch.Tensor) -> Enclosure:
+    """Give sums with infinite or NaN terms their class: certain where these terms are exact and the others bounded."""
+    loose = torch.zeros_like(mid) if bound is None else (~bound.isfinite() | (~mid.isfinite() & (bound != 0))).to(mid)
+    special = _sum((~mid.isfinite()).to(mid), dims, keepdim) > 0
+    certain = special & ~total.isfinite() & (_sum(loose, dims, keepdim) == 0)
+    error = torch.where(certain, 0.0, torch.where(error.isnan(), torch.inf, error))
+    return Enclosure(torch.where(certain | total.isfinite(), total, torch.nan), error)
 
 
 def _sum(value: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
@@ -53,6 +64,8 @@ def mean_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = Fals
     mid = value.mid / n
     bound = value.bound_or_zero() / n if n else torch.full_like(mid, 0.0)
     bound = bound.mul_((1 + 2 * local.u_acc) * INFLATE).add_(mid.abs(), alpha=2 * local.u_acc * INFLATE).add_(local.eta_acc)
+    if not all_finite(bound):
+        bound = torch.where(mid.isfinite(), bound, value.bound_or_zero())
     return local.stored(Enclosure(mid, bound))
 
 
