@@ -22,7 +22,10 @@ _ATTENTION = {
         keeps=attention.attention_with_logsumexp,
     ),
     "flash_narrow": Reference(
-        attention.attention_narrow, "attention.flash_narrow", declared=attention.flash_backward_narrow
+        attention.attention_narrow,
+        "attention.flash_narrow",
+        declared=attention.flash_backward_narrow,
+        keeps=attention.attention_narrow_with_logsumexp,
     ),
     "flash_with_logsumexp": Reference(
         attention.attention_with_logsumexp, "attention.flash_with_logsumexp", declared=attention.flash_backward

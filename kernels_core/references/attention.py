@@ -51,7 +51,7 @@ def attention(
         alignment: of the causal mask, "bottom-right" or "top-left".
     """
     scores, visible = _scores(query, key, mask, causal, scale, alignment)
-    return (_weights(scores, visible) @ _repeated(wide(value), query)).to(query.dtype)
+    return _output(_weights(scores, visible), query, value)
 
 
 def attention_with_logsumexp(
@@ -65,8 +65,7 @@ def attention_with_logsumexp(
 ) -> tuple[Tensor, Tensor]:
     """Return the output of `attention` and the logsumexp of each query's scores ([..., Hq, Lq], float32 or wider)."""
     scores, visible = _scores(query, key, mask, causal, scale, alignment)
-    output = _weights(scores, visible) @ _repeated(wide(value), query)
-    return output.to(query.dtype), torch.logsumexp(scores, -1).masked_fill(_blind(visible)[..., 0], -math.inf)
+    return _output(_weights(scores, visible), query, value), _logsumexp(scores, visible)
 
 
 def attention_narrow(
@@ -82,9 +81,22 @@ def attention_narrow(
 
     Tensor cores take 16-bit operands, so 16-bit kernels that use them for P V round P.
     """
+    return attention_narrow_with_logsumexp(query, key, value, mask, causal, scale, alignment)[0]
+
+
+def attention_narrow_with_logsumexp(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    alignment: str = "bottom-right",
+) -> tuple[Tensor, Tensor]:
+    """Return the output of `attention_narrow` and the logsumexp of each query's scores."""
     scores, visible = _scores(query, key, mask, causal, scale, alignment)
-    weights = wide(_weights(scores, visible).to(query.dtype))
-    return (weights @ _repeated(wide(value), query)).to(query.dtype)
+    weights = _weights(scores, visible).to(query.dtype)
+    return _output(wide(weights), query, value), _logsumexp(scores, visible)
 
 
 def flash_backward(inputs: Sequence[Any], outputs: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -149,6 +161,14 @@ def _scores(
 
 def _weights(scores: Tensor, visible: Tensor) -> Tensor:
     return torch.softmax(scores, -1).masked_fill(~visible, 0.0)
+
+
+def _output(weights: Tensor, query: Tensor, value: Tensor) -> Tensor:
+    return (weights @ _repeated(wide(value), query)).to(query.dtype)
+
+
+def _logsumexp(scores: Tensor, visible: Tensor) -> Tensor:
+    return torch.logsumexp(scores, -1).masked_fill(_blind(visible)[..., 0], -math.inf)
 
 
 def _blind(visible: Tensor) -> Tensor:
