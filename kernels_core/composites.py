@@ -9,12 +9,18 @@ at the end. The real-number meaning is the same.
 from __future__ import annotations
 
 import math
+import pathlib
+import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
+
+from kernels_core.errors import TraceError
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -119,9 +125,62 @@ _COMPOSITES: Mapping[Any, Callable[..., Any]] = {
 }
 
 
+# What takes a floating value out of the program. Its rounded value would become an exact constant of the reference.
+_LEAVES_PYTORCH = frozenset({
+    torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__float__, torch.Tensor.__array__,
+    torch.Tensor.__int__,
+})  # fmt: skip
+
+
+def _refuse_leaving(func: Any, args: Any) -> None:
+    if func in _LEAVES_PYTORCH and args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+        raise TraceError(
+            f"the reference takes a floating value out of PyTorch (.{func.__name__})\n"
+            "keep it a tensor; for a Triton, C++ or numpy kernel name a reference"
+        )
+
+
 class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function: with composites_first(): ...)
-    """Within this, the calls listed above run as plain arithmetic."""
+    """Within this, the calls listed above run as plain arithmetic; `sources` gets the line behind each graph node."""
+
+    def __init__(self, sources: dict[str, str] | None = None) -> None:
+        """Record "file:line" by node name into `sources`."""
+        super().__init__()
+        self.sources = sources if sources is not None else {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Replace the call where it is one of ours."""
-        return _COMPOSITES.get(func, func)(*args, **(kwargs or {}))
+        """Replace the call where it is one of ours; refuse one that leaves PyTorch with a floating value."""
+        _refuse_leaving(func, args)
+        before = _last_node()
+        try:
+            return _COMPOSITES.get(func, func)(*args, **(kwargs or {}))
+        finally:
+            self._record(before)
+
+    def _record(self, before: Any) -> None:
+        node, source = _last_node(), ""
+        while node is not None and node is not before and node.op != "root":
+            source = source or _user_line()
+            self.sources.setdefault(node.name, source)
+            node = node.prev
+
+
+def _last_node() -> Any:
+    mode = get_proxy_mode()
+    return None if mode is None else next(iter(reversed(mode.tracer.graph.nodes)), None)
+
+
+def _user_line() -> str:
+    """Return "file:line" of the innermost frame that is not PyTorch's, ours or the standard library's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_TORCH, _OURS, _STANDARD)) and not name.startswith("<"):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+_TORCH = str(pathlib.Path(torch.__file__).parent)
+_OURS = str(pathlib.Path(__file__).parent)
+_STANDARD = sysconfig.get_paths()["stdlib"]

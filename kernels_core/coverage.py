@@ -26,6 +26,7 @@ import torch
 from kernels_core import exact as exact_tier
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import UsageError
+from kernels_core.formats import format_of
 from kernels_core.program import Program, Ref
 
 CHUNK = 1 << 19  # elements decided at a time: memory stays bounded, verdicts do not depend on it
@@ -92,7 +93,7 @@ def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | 
     allowed = torch.zeros_like(mid) if bound is None else bound
     room = allowed * (1 - rad) if not isinstance(rad, torch.Tensor) else allowed - rad * _SLACK
     covered = error * _SLACK <= room
-    if bool(covered.all()) and bool(allowed.isfinite().all()):
+    if bool(covered.all()) and (bound is None or float(bound.max()) < torch.finfo(actual.dtype).max):
         return torch.zeros(len(value), dtype=torch.int8)
     return _decide_slowly(value, mid, allowed, rad, actual.dtype, error, covered).cpu()
 
@@ -104,7 +105,7 @@ def _decide_slowly(value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor, 
     verdict = torch.full(value.shape, int(Element.UNDECIDED), dtype=torch.int8, device=value.device)
     verdict[error > (bound + own) * _SLACK] = int(Element.VIOLATED)
     verdict[covered] = int(Element.COVERED)
-    _class_infinities(verdict, value, mid, bound, own, overflow_threshold(dtype))
+    _class_infinities(verdict, value, mid, bound, own, format_of(dtype).overflow_threshold)
     verdict[value.isnan() & mid.isfinite() & bound.isfinite()] = int(Element.VIOLATED)
     largest = torch.finfo(dtype).max
     loose = bound.isinf() | ((mid - bound < -largest) & (mid + bound > largest))
@@ -115,14 +116,6 @@ def _decide_slowly(value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor, 
     verdict[(certain | beyond) & same] = int(Element.COVERED)
     verdict[(certain | beyond) & ~same] = int(Element.VIOLATED)
     return verdict
-
-
-def overflow_threshold(dtype: torch.dtype) -> float:
-    """Return the smallest magnitude that rounds to infinity: the largest finite value and half an ulp of it."""
-    info = torch.finfo(dtype)
-    if dtype is torch.float64:
-        return float("inf")
-    return info.max + info.max * 2.0**-1 * info.eps / (2 - info.eps)
 
 
 def _class_infinities(verdict: torch.Tensor, value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor,

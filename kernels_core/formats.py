@@ -65,6 +65,11 @@ class Format:
         """What a positive value beyond the format becomes: inf, or max_finite in a format without infinities."""
         return math.inf if self.has_inf else self.max_finite
 
+    @property
+    def overflow_threshold(self) -> float:
+        """The smallest magnitude that rounds beyond the format: max_finite and half an ulp (inf for float64)."""
+        return math.inf if self.emax > 1000 else self.max_finite + math.ldexp(1.0, self.emax - self.precision)
+
 
 FLOAT64 = Format("float64", torch.float64, 53, -1022, 1023, torch.finfo(torch.float64).max)
 FLOAT32 = Format("float32", torch.float32, 24, -126, 127, torch.finfo(torch.float32).max)

@@ -162,7 +162,7 @@ class Reference:
     @property
     def signature(self) -> inspect.Signature:
         """Signature of the function."""
-        return inspect.signature(self.function)
+        return tracing.signature_of(self.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what a kernel may return for these inputs: a Result, or a tuple of Results in output order.

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.overrides
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
@@ -29,12 +30,24 @@ from kernels_core.standin import functions_as_forwards
 Arguments = Mapping[str, Any]
 
 
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function; that of PyTorch's own functions comes from its override table, without `out`."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        table = torch.overrides.get_testing_overrides()
+        if function not in table:
+            raise TraceError(f"{function} has no signature\nwrap it in a function with named parameters") from None
+        parameters = inspect.signature(table[function]).parameters.values()
+        return inspect.Signature([p for p in parameters if p.name != "out"])
+
+
 def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments by the names of the function's signature, defaults left out.
 
     Variadic arguments are named after their parameter: "tensors[0]", "tensors[1]".
     """
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -44,14 +57,14 @@ def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 def call_bound(function: Callable[..., Any], arguments: Arguments) -> Any:
     """Call `function` with arguments by name, positional where its signature wants that."""
-    bound = inspect.signature(function).bind_partial()
+    bound = signature_of(function).bind_partial()
     bound.arguments.update(arguments)
     return function(*bound.args, **bound.kwargs)
 
 
 def with_defaults(function: Callable[..., Any], arguments: Arguments) -> dict[str, Any]:
     """Return the arguments with the defaults of those left out, in the order of the signature."""
-    bound = inspect.signature(function).bind_partial()
+    bound = signature_of(function).bind_partial()
     bound.arguments.update(arguments)
     bound.apply_defaults()
     return dict(bound.arguments)
@@ -90,15 +103,16 @@ def trace(function: Callable[..., Any], arguments: Arguments) -> Program:
     """
     tensors = named_tensors(arguments)
     names: list[str] = []
+    sources: dict[str, str] = {}
 
     def forward(values: list[torch.Tensor]) -> list[torch.Tensor]:
-        result = _call(function, arguments, dict(zip(tensors, values, strict=True)))
+        result = _call(function, arguments, dict(zip(tensors, values, strict=True)), sources)
         found, outputs = output_names(result)
         names[:] = found
         return outputs
 
     graph = _to_graph(forward, [list(tensors.values())])
-    return _to_program(graph, list(tensors), names, boundary=None)
+    return _to_program(graph, list(tensors), names, sources)
 
 
 def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program) -> Program:
@@ -114,24 +128,25 @@ def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
     floating = {name: meta for name, meta in forward.output_metas.items() if meta.dtype.is_floating_point}
     device = next((t.device for t in tensors.values()), torch.device("cpu"))
     cotangents = [torch.zeros(meta.shape, dtype=meta.dtype, device=device) for meta in floating.values()]
-    boundary: list[int] = []
+    sources: dict[str, str] = {}
+    before: set[str] = set()
 
     def joint(values: list[torch.Tensor], upstream: list[torch.Tensor]) -> Any:
         given = dict(zip(tensors, values, strict=True))
 
         def primal(*chosen: torch.Tensor) -> Any:
-            result = _call(function, arguments, {**given, **dict(zip(wrt, chosen, strict=True))})
+            result = _call(function, arguments, {**given, **dict(zip(wrt, chosen, strict=True))}, sources)
             _, outputs = output_names(result)
             return tuple(o for o in outputs if o.dtype.is_floating_point), tuple(outputs)
 
         _, pullback, outputs = torch.func.vjp(primal, *(given[name] for name in wrt), has_aux=True)
-        boundary.append(_steps_so_far())
+        before.update(_nodes_so_far())
         return list(outputs), list(pullback(tuple(upstream)))
 
     graph = _to_graph(joint, [list(tensors.values()), cotangents])
     names = [*forward.outputs, *(f"grad_{name}" for name in wrt)]
     inputs = [*tensors, *(cotangent_name(name) for name in floating)]
-    return _to_program(graph, inputs, names, boundary=boundary[-1] if boundary else None)
+    return _to_program(graph, inputs, names, sources, before)
 
 
 def cotangent_name(output: str) -> str:
@@ -149,17 +164,18 @@ def trace_declared(backward: Callable[..., Any], function: Callable[..., Any], a
     """
     tensors = named_tensors(arguments)
     complete = with_defaults(function, arguments)
+    sources: dict[str, str] = {}
 
     def declared(values: list[torch.Tensor], stored: list[torch.Tensor], upstream: list[torch.Tensor]) -> Any:
         placed = with_tensors(complete, dict(zip(tensors, values, strict=True)))
-        with composites_first(), functions_as_forwards():
+        with composites_first(sources), functions_as_forwards():
             result = backward(tuple(placed.values()), tuple(stored), tuple(upstream))
         return _gradients_in_order(result, list(tensors), wrt)
 
     graph = _to_graph(declared, [list(tensors.values()), list(outputs), list(grads)])
     floating = [label for label, value in zip(output_labels, outputs, strict=True) if value.dtype.is_floating_point]
     inputs = [*tensors, *output_labels, *(cotangent_name(label) for label in floating)]
-    return _to_program(graph, inputs, [f"grad_{name}" for name in wrt], boundary=0)
+    return _to_program(graph, inputs, [f"grad_{name}" for name in wrt], sources, set())
 
 
 def _gradients_in_order(result: Any, names: list[str], wrt: Sequence[str]) -> list[torch.Tensor | None]:
@@ -174,16 +190,17 @@ def _gradients_in_order(result: Any, names: list[str], wrt: Sequence[str]) -> li
     )
 
 
-def _call(function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor]) -> Any:
-    with composites_first(), functions_as_forwards():
+def _call(function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor],
+          sources: dict[str, str]) -> Any:
+    with composites_first(sources), functions_as_forwards():
         return call_bound(function, with_tensors(arguments, tensors))
 
 
-def _steps_so_far() -> int:
+def _nodes_so_far() -> set[str]:
     mode = get_proxy_mode()
     if mode is None:
         raise InvariantError("no tracer is active")
-    return len(mode.tracer.graph.nodes)
+    return {node.name for node in mode.tracer.graph.nodes}
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
@@ -200,7 +217,7 @@ def _caller_state_kept() -> Iterator[None]:
 def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -> torch.fx.GraphModule:
     plain = [[t.detach() for t in group] for group in arguments]
     functional = torch.func.functionalize(function)
-    options: dict[str, Any] = {"decomposition_table": _decompositions(), "record_stack_traces": True}
+    options: dict[str, Any] = {"decomposition_table": _decompositions()}
     with _caller_state_kept():
         try:
             return make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain)
@@ -223,15 +240,18 @@ def _untraceable(error: Exception) -> str:
     )
 
 
-def _to_program(graph: torch.fx.GraphModule, inputs: list[str], names: list[str], boundary: int | None) -> Program:
-    return without_dead_steps(_Translation(graph, inputs, names, boundary).program())
+def _to_program(graph: torch.fx.GraphModule, inputs: list[str], names: list[str], sources: Mapping[str, str],
+                forward: set[str] | None = None) -> Program:
+    """Return the program of a graph; nodes not in `forward` (where given) belong to the derivative."""
+    return without_dead_steps(_Translation(graph, inputs, names, sources, forward).program())
 
 
 class _Translation:
     """Turns an fx graph into our own steps."""
 
-    def __init__(self, graph: torch.fx.GraphModule, inputs: list[str], names: list[str], boundary: int | None) -> None:
-        self.graph, self.names, self.boundary = graph, names, boundary
+    def __init__(self, graph: torch.fx.GraphModule, inputs: list[str], names: list[str], sources: Mapping[str, str],
+                 forward: set[str] | None) -> None:
+        self.graph, self.names, self.sources, self.forward = graph, names, sources, forward
         self.pending = list(inputs)
         self.refs: dict[torch.fx.Node, Any] = {}
         self.steps: list[Step] = []
@@ -240,8 +260,8 @@ class _Translation:
         self.outputs: list[Any] = []
 
     def program(self) -> Program:
-        for position, node in enumerate(self.graph.graph.nodes):
-            getattr(self, f"_{node.op}")(node, position)
+        for node in self.graph.graph.nodes:
+            getattr(self, f"_{node.op}")(node)
         outputs, metas = {}, {}
         for name, ref in zip(self.names, self.outputs, strict=True):
             outputs[name] = ref if isinstance(ref, Ref) else None
@@ -256,25 +276,25 @@ class _Translation:
         self.steps.append(Step(number=len(self.steps), **fields))
         return Ref(len(self.steps) - 1)
 
-    def _placeholder(self, node: torch.fx.Node, position: int) -> None:
+    def _placeholder(self, node: torch.fx.Node) -> None:
         name = self.pending.pop(0)
         ref = self._add(op=None, name="input", args=(), kwargs={}, metas=_metas(node))
         self.inputs[name], self.refs[node] = ref.step, ref
 
-    def _get_attr(self, node: torch.fx.Node, position: int) -> None:
+    def _get_attr(self, node: torch.fx.Node) -> None:
         value = operator.attrgetter(str(node.target))(self.graph)
         meta = Meta(tuple(value.shape), value.dtype)
         ref = self._add(op=None, name="constant", args=(), kwargs={}, metas=(meta,))
         self.constants[ref.step], self.refs[node] = value.detach(), ref
 
-    def _call_function(self, node: torch.fx.Node, position: int) -> None:
+    def _call_function(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
             self.refs[node] = Ref(self.refs[node.args[0]].step, node.args[1])  # type: ignore[index,arg-type]
             return
         name = str(node.target)
         if not isinstance(node.target, torch._ops.OpOverload):
             raise TraceError(f"the reference calls {name} on a value that is not a tensor\nuse tensors or plain numbers")
-        source = _source(node)
+        source = self.sources.get(node.name, "")
         if name not in registry():
             raise UnsupportedOperation(name, source, _hint(node.target))
         args = torch.fx.node.map_arg(node.args, lambda n: self.refs[n])
@@ -283,10 +303,10 @@ class _Translation:
         operands = tuple(self.steps[ref.step].metas[ref.output] for ref in step.operands)
         self.refs[node] = self._add(
             op=node.target, name=name, args=step.args, kwargs=step.kwargs, metas=_metas(node), source=source,
-            backward=self.boundary is not None and position >= self.boundary, operand_metas=operands,
+            backward=self.forward is not None and node.name not in self.forward, operand_metas=operands,
         )  # fmt: skip
 
-    def _output(self, node: torch.fx.Node, position: int) -> None:
+    def _output(self, node: torch.fx.Node) -> None:
         leaves = pytree.tree_leaves(node.args[0], is_leaf=lambda x: x is None)
         self.outputs = [self.refs.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf for leaf in leaves]
 
@@ -308,18 +328,6 @@ def _metas(node: torch.fx.Node) -> tuple[Meta | None, ...]:
     value = node.meta.get("val", node.meta.get("tensor_meta"))
     values = value if isinstance(value, (tuple, list)) and not hasattr(value, "dtype") else (value,)
     return tuple(None if v is None or not hasattr(v, "dtype") else Meta(tuple(int(n) for n in v.shape), v.dtype) for v in values)
-
-
-def _source(node: torch.fx.Node) -> str:
-    """Return "file:line" of the user's innermost frame, from the stack trace that fx recorded."""
-    lines = [line.strip() for line in (node.meta.get("stack_trace") or node.stack_trace or "").splitlines()]
-    frames = [line for line in lines if line.startswith("File ")]
-    ours = ("kernels_core", "/torch/", "\\torch\\", "exactref")
-    for frame in reversed(frames):
-        path, _, rest = frame[len('File "') :].partition('", line ')
-        if not any(part in path for part in ours):
-            return f"{path}:{rest.split(',')[0]}"
-    return ""
 
 
 def _hint(op: Any) -> str:

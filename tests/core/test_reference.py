@@ -1,0 +1,102 @@
+"""References: the documented example, errors that name the mistake, stored outputs and declared backwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import exactref as er
+from kernels_core.errors import TraceError, UsageError
+from kernels_core.reference import reference
+
+
+class MyMatmul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, A, B):
+        ctx.save_for_backward(A, B)
+        return A @ B
+
+    @staticmethod
+    def backward(ctx, grad):
+        A, B = ctx.saved_tensors
+        return grad @ B.T, A.T @ grad
+
+
+class HalfMatmul(MyMatmul):
+    @staticmethod
+    def backward(ctx, grad):
+        A, B = ctx.saved_tensors
+        return (grad.half() @ B.half().T).float(), A.T @ grad
+
+
+@pytest.mark.parametrize(("function", "right"), [(MyMatmul, True), (HalfMatmul, False)])
+def test_the_documented_example_gives_the_documented_answers(function, right):
+    A, B, grad = torch.randn(16, 32), torch.randn(32, 8), torch.randn(16, 8)
+    A_, B_ = A.clone().requires_grad_(), B.clone().requires_grad_()
+    function.apply(A_, B_).backward(grad)
+    g = er.matmul.backward(A, B, grad)
+    assert g["grad_A"].covers(A_.grad).all().item() is right
+    assert g["grad_B"].covers(B_.grad).all().item() is True
+
+
+def test_covers_has_the_shape_and_type_of_a_mask():
+    covered = reference(torch.tanh)(torch.ones(2, 3)).covers(torch.tanh(torch.ones(2, 3)))
+    assert covered.dtype is torch.bool
+    assert covered.shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("actual", "message"),
+    [
+        (torch.ones(3, 2), r"expected shape \[2, 3\], got \[3, 2\]"),
+        (torch.ones(2, 3, dtype=torch.float64), "expected dtype float32, got float64"),
+        (1.0, "expected a tensor, got float"),
+    ],
+)
+def test_covers_refuses_what_is_not_the_kernels_result(actual, message):
+    with pytest.raises(UsageError, match=message):
+        reference(torch.tanh)(torch.ones(2, 3)).covers(actual)
+
+
+def test_lower_and_upper_are_the_outermost_covered_values():
+    x = torch.tensor([0.3, -0.7, 1e-3])
+    result = reference(lambda x: x * x)(x)
+    below = torch.nextafter(result.lower, torch.tensor(-torch.inf))
+    above = torch.nextafter(result.upper, torch.tensor(torch.inf))
+    assert result.covers(result.lower).all()
+    assert result.covers(result.upper).all()
+    assert not result.covers(below).any()
+    assert not result.covers(above).any()
+
+
+def test_exact_is_correctly_rounded():
+    x = torch.tensor([0.1, 3.0], dtype=torch.float64)
+    exact = reference(lambda x: (x + 1e-17) - x)(x).exact
+    assert exact.tolist() == [1e-17, 1e-17]
+
+
+def test_a_declared_backward_with_another_value_is_refused():
+    wrong = reference(lambda x: x * x, backward=lambda inputs, outputs, grads: (3 * inputs[0] * grads[0],))
+    with pytest.raises(TraceError, match="is not the derivative of the reference"):
+        wrong.backward(torch.ones(3), torch.ones(3))
+
+
+def test_a_surrogate_may_differ_from_the_derivative():
+    straight = reference(torch.round, backward=lambda inputs, outputs, grads: (grads[0] * 1.0,), surrogate=True)
+    assert straight.backward(torch.rand(3), torch.ones(3))["grad_input"].covers(torch.ones(3)).all()
+
+
+def test_upstream_gradients_must_fit_the_outputs():
+    with pytest.raises(UsageError, match="grad_output: expected shape"):
+        reference(lambda x: x * x).backward(torch.ones(3), torch.ones(4))
+    with pytest.raises(UsageError, match="expected 1 upstream gradients"):
+        reference(lambda x: x * x).backward(torch.ones(3), (torch.ones(3), torch.ones(3)))
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(UsageError, match='did you mean "ieee"'):
+        reference(lambda x: x * x).backward(torch.ones(3), torch.ones(3), profile="iee")
+    with pytest.raises(UsageError, match='did you mean "weight"'):
+        reference(lambda weight: weight * 2).backward(torch.ones(3), torch.ones(3), wrt=["wieght"])
+    with pytest.raises(AttributeError, match='did you mean "flash"'):
+        er.attention.flsh  # noqa: B018
