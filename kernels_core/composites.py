@@ -175,7 +175,8 @@ def _user_line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_TORCH, _OURS, _STANDARD)) and not name.startswith("<"):
+        standard = name.startswith(_STANDARD) and "site-packages" not in name
+        if not standard and not name.startswith((_TORCH, _OURS, "<")):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
