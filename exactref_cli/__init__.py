@@ -1,0 +1,1 @@
+"""The command line: loads targets and specs, runs the engine case by case, renders what it found. No numerics."""

@@ -1,0 +1,117 @@
+"""The commands. Each loads, calls, renders and exits; torch is imported inside them, so that --help is quick."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from exactref_cli import exits
+from kernels_core.errors import ExactRefError, TargetError
+
+app = typer.Typer(
+    help="Certify the outputs and gradients of custom autograd Functions and kernels, element by element.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Format = Annotated[str, typer.Option("--format", help="table or json.")]
+Output = Annotated[Path | None, typer.Option("--output", help="Write the report there instead of standard output.")]
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")] = False,
+) -> None:
+    """Certify the outputs and gradients of custom autograd Functions and kernels, element by element."""
+
+
+@app.command()
+def gradcheck(
+    ctx: typer.Context,
+    target: Annotated[str, typer.Argument(help="The kernel: module:attr or path.py:attr.")],
+    shape: Annotated[list[str] | None, typer.Option(help="NAME=AxB; found by trial where left out.")] = None,
+    values: Annotated[list[str] | None, typer.Option(help="NAME=[0.5,1] or NAME=1e-5, not random.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="Of floating inputs, one case each; float32.")] = None,
+    device: Annotated[str, typer.Option(help="Where the kernel runs.")] = "cpu",
+    reference: Annotated[
+        str | None, typer.Option(help="exactref:NAME, module:attr or path.py:attr; the Function's own forward if none.")
+    ] = None,
+    reference_backward: Annotated[str | None, typer.Option(help="A declared backward.")] = None,
+    seed: Annotated[int, typer.Option(help="Of inputs and upstream gradients.")] = 0,
+    profile: Annotated[str | None, typer.Option(help="Arithmetic profile; ieee on cpu, cuda on cuda.")] = None,
+    kinks: Annotated[str, typer.Option(help="accept or convention.")] = "accept",
+    wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only.")] = None,
+    form: Format = "table",
+    output: Output = None,
+) -> None:
+    """Check one kernel, forward and gradients, without a spec."""
+    from exactref_cli import deliver
+    from exactref_cli import gradcheck as quick
+
+    asked = quick.Options(
+        target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
+        kinks, wrt or (),
+    )  # fmt: skip
+    raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx)))
+
+
+@app.command()
+def check(
+    ctx: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(help="Spec files, and folders of them.")],
+    case: Annotated[list[str] | None, typer.Option(help="Run only the case of this name.")] = None,
+    form: Format = "table",
+    output: Output = None,
+) -> None:
+    """Check every case of spec files."""
+    from exactref_cli import deliver, plan
+
+    cases = plan.select(plan.from_specs(plan.spec_files(paths)), case or ())
+    raise typer.Exit(deliver.deliver(cases, form, output, _debug(ctx)))
+
+
+@app.command("list")
+def list_(form: Format = "table") -> None:
+    """List catalogue references, operations with rules and profiles."""
+    from exactref_cli.listing import listing
+    from exactref_cli.render import listing as screen
+    from exactref_cli.render.console import on
+
+    if form == "json":
+        sys.stdout.write(screen.as_json(listing()) + "\n")
+    else:
+        screen.show(on(), listing())
+
+
+def _debug(ctx: typer.Context) -> bool:
+    return bool(ctx.find_root().params.get("debug"))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: a mistake of the user is one message and code 2, a bug of ours code 3."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        app(words, prog_name="exactref")
+    except ExactRefError as error:
+        frames = error.frames if isinstance(error, TargetError) else ""
+        _complain("\n".join(filter(None, (str(error), frames))), exits.USAGE)
+    except Exception as error:
+        if "--debug" in words:
+            traceback.print_exc()
+        remedy = "a bug of exactref, please report it; `exactref --debug ...` shows the traceback"
+        _complain(f"internal error: {type(error).__name__}: {error}\n{remedy}", exits.INTERNAL)
+
+
+def _complain(message: str, code: int) -> NoReturn:
+    sys.stderr.write(message.rstrip() + "\n")
+    raise SystemExit(code) from None
+
+
+if __name__ == "__main__":
+    main()

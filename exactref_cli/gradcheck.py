@@ -1,0 +1,175 @@
+"""From the options of `exactref gradcheck` to cases: one per dtype."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from exactref_cli import inputs, shapes, signature, spec, target, yaml_lines
+from exactref_cli.plan import default_profile
+from exactref_cli.run import Case, missing_device
+from kernels_core.errors import UsageError, nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options as they were typed; see `exactref gradcheck --help`."""
+
+    target: str
+    shape: Sequence[str] = ()
+    values: Sequence[str] = ()
+    dtype: Sequence[str] = ("float32",)
+    device: str = "cpu"
+    reference: str | None = None
+    reference_backward: str | None = None
+    seed: int = 0
+    profile: str | None = None
+    kinks: str = "accept"
+    wrt: Sequence[str] = ()
+
+
+def cases(options: Options) -> list[Case]:
+    """Return one case per dtype, with shapes found by trial where they are not given.
+
+    Raises:
+        TargetError: a target cannot be loaded.
+        UsageError: an option does not fit the kernel, or no shapes were found.
+    """
+    _require_words(options)
+    here = Path.cwd()
+    kernel = target.load_kernel(options.target, here)
+    loaded = {
+        key: target.load_callable(text, here)
+        for key in ("reference", "reference_backward")
+        if (text := getattr(options, key)) is not None
+    }
+    found = signature.parameters(kernel, options.target)
+    given = _given(options, [p.name for p in found])
+    return [_case(options, kernel, loaded, found, given, dtype) for dtype in options.dtype]
+
+
+def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str) -> str:
+    """Return the command that runs one case again, every choice spelled out."""
+    words = ["exactref", "gradcheck", options.target]
+    for given in chosen:
+        if isinstance(given, inputs.TensorInput) and given.values == "normal":
+            words += ["--shape", f"{given.name}={_sizes(given.shape)}"]
+    for text in options.values:
+        words += ["--values", text]
+    words += ["--dtype", dtype, "--seed", str(options.seed)]
+    for key in ("reference", "reference_backward", "profile"):
+        if getattr(options, key) is not None:
+            words += [f"--{key.replace('_', '-')}", getattr(options, key)]
+    words += ["--device", options.device] * (options.device != "cpu")
+    words += ["--kinks", options.kinks] * (options.kinks != "accept")
+    for name in options.wrt:
+        words += ["--wrt", name]
+    return shlex.join(words)
+
+
+def _case(
+    options: Options,
+    kernel: Callable[..., Any],
+    loaded: Mapping[str, Any],
+    found: Sequence[signature.Parameter],
+    given: shapes.Given,
+    dtype: str,
+) -> Case:
+    place = "cpu" if missing_device(options.device) else options.device
+    chosen = shapes.find(kernel, options.target, found, given, inputs.dtype_named(dtype), place)
+    wrt = _wrt(options, chosen)
+    name = options.target + (f"[dtype={dtype}]" if len(options.dtype) > 1 else "")
+    return Case(
+        name=name,
+        function=kernel,
+        function_text=options.target,
+        inputs=functools.partial(_draw, chosen, wrt, options.seed, options.device),
+        reference=loaded.get("reference"),
+        reference_text=options.reference or "",
+        reference_backward=loaded.get("reference_backward"),
+        seed=options.seed,
+        device=options.device,
+        profile=options.profile or default_profile(options.device),
+        kinks=options.kinks,
+        repeat=repeat(options, chosen, dtype),
+        notes=_notes(chosen, given),
+    )
+
+
+def _draw(chosen: Sequence[inputs.Input], wrt: tuple[str, ...] | None, seed: int, device: str) -> inputs.Drawn:
+    return dataclasses.replace(inputs.draw(chosen, seed, device), wrt=wrt)
+
+
+def _notes(chosen: Sequence[inputs.Input], given: shapes.Given) -> tuple[str, ...]:
+    free = [one for one in chosen if one.name not in given.shapes and one.name not in given.values]
+    return (f"chosen by trial: {shapes.describe(free)}",) if free else ()
+
+
+def _wrt(options: Options, chosen: Sequence[inputs.Input]) -> tuple[str, ...] | None:
+    floating = [one.name for one in chosen if isinstance(one, inputs.TensorInput) and one.dtype.is_floating_point]
+    for name in options.wrt:
+        if name not in floating:
+            raise UsageError(f"--wrt: no floating tensor input is called {name!r}{nearest(name, floating)}\n"
+                             f"known: {', '.join(floating)}")  # fmt: skip
+    return tuple(options.wrt) or None
+
+
+def _given(options: Options, names: Sequence[str]) -> shapes.Given:
+    sizes = dict(_shape(text, names) for text in options.shape)
+    values = dict(_value(text, names) for text in options.values)
+    both = sorted(set(sizes) & set(values))
+    if both:
+        raise UsageError(f"{both[0]} has both --shape and --values\nthe values already say its shape")
+    return shapes.Given(sizes, values)
+
+
+def _shape(text: str, names: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    name, sizes = _split(text, names, "--shape", "NAME=AxB, as in A=16x32")
+    parts = [] if sizes in ("", "scalar") else sizes.split("x")
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--shape: wanted NAME=AxB, as in A=16x32, found {text!r}")
+    return name, tuple(int(part) for part in parts)
+
+
+def _value(text: str, names: Sequence[str]) -> tuple[str, Any]:
+    wanted = "NAME=VALUES, as in x=[-0.5,0.3] or eps=1e-5"
+    name, written = _split(text, names, "--values", wanted)
+    try:
+        value = yaml_lines.parse(written).data
+        if isinstance(value, list):
+            spec.shape_of_list(value)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UsageError(f"--values: wanted {wanted}, found {text!r}") from error
+    return name, value
+
+
+def _split(text: str, names: Sequence[str], option: str, wanted: str) -> tuple[str, str]:
+    name, equals, rest = text.partition("=")
+    if not equals:
+        raise UsageError(f"{option}: wanted {wanted}, found {text!r}")
+    if name not in names:
+        raise UsageError(f"{option}: no argument is called {name!r}{nearest(name, names)}\nknown: {', '.join(names)}")
+    return name, rest
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _require_words(options: Options) -> None:
+    from kernels_core.profiles import PROFILES
+
+    asked: list[tuple[str, str, tuple[str, ...]]]
+    asked = [("--dtype", dtype, spec.FLOAT_DTYPES) for dtype in options.dtype]
+    asked.append(("--kinks", options.kinks, ("accept", "convention")))
+    if options.profile is not None:
+        asked.append(("--profile", options.profile, tuple(PROFILES)))
+    for option, word, known in asked:
+        if word not in known:
+            raise UsageError(f"{option}: wanted one of {', '.join(known)}, found {word!r}{nearest(word, known)}")

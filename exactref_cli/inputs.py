@@ -1,0 +1,142 @@
+"""The inputs of a case, drawn per element in logical order from a seed, the same on every device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from exactref_cli.target import user_frames
+from kernels_core.errors import TargetError, UsageError, nearest
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInput:
+    """A tensor to be made.
+
+    Attributes:
+        name: of the argument.
+        shape, dtype: of the tensor.
+        values: a family such as "normal", or nested lists of numbers.
+        below: integers are drawn from 0 to below - 1; None takes the smallest size of the floating inputs.
+        requires_grad: None where nobody said.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    values: str | list[Any] = "normal"
+    below: int | None = None
+    requires_grad: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainInput:
+    """A value that is not a tensor, passed on as it is."""
+
+    name: str
+    value: Any
+
+
+Input = TensorInput | PlainInput
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Inputs by name in argument order, and those to differentiate (None: every floating tensor)."""
+
+    values: dict[str, Any]
+    wrt: tuple[str, ...] | None
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Return the dtype called "float32".
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        known = [key for key, value in vars(torch).items() if isinstance(value, torch.dtype)]
+        raise UsageError(f"no dtype is called {name!r}{nearest(name, known)}")
+    return found
+
+
+def draw(inputs: Sequence[Input], seed: int, device: str = "cpu") -> Drawn:
+    """Draw the inputs one after the other from one generator.
+
+    Every number is drawn on the CPU in float64, in logical order of the elements, then rounded to the dtype, so that
+    neither the device nor the memory layout changes it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    tensors = [given for given in inputs if isinstance(given, TensorInput)]
+    smallest = min((size for given in tensors if given.dtype.is_floating_point for size in given.shape), default=2)
+    values = {
+        given.name: _tensor(given, generator, smallest).to(device) if isinstance(given, TensorInput) else given.value
+        for given in inputs
+    }
+    return Drawn(values, _declared(tensors))
+
+
+def from_function(make: Callable[..., Any], seed: int, device: str = "cpu", dtype: torch.dtype | None = None) -> Drawn:
+    """Return what the user's `inputs_from` function makes of a generator.
+
+    Args:
+        make: called with a seeded torch.Generator; returns a dict of tensors and values in argument order.
+        seed: of the generator.
+        device: where the tensors are moved to.
+        dtype: that floating tensors are cast to, None to keep theirs.
+
+    Raises:
+        TargetError: it raised (with the user's frames), or returned something else.
+    """
+    name = getattr(make, "__name__", "inputs_from")
+    try:
+        made = make(torch.Generator().manual_seed(seed))
+    except Exception as error:
+        raise TargetError(f"{name} raised", user_frames(error)) from error
+    if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
+        raise TargetError(f"{name} returned a {type(made).__name__}: wanted a dict of tensors and values by name")
+    wrt = tuple(key for key, value in made.items() if isinstance(value, Tensor) and value.requires_grad)
+    return Drawn({key: _placed(value, device, dtype) for key, value in made.items()}, wrt or None)
+
+
+def _placed(value: Any, device: str, dtype: torch.dtype | None) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    cast = dtype if dtype is not None and value.is_floating_point() else value.dtype
+    return value.detach().to(device=device, dtype=cast)
+
+
+def _declared(tensors: Iterable[TensorInput]) -> tuple[str, ...] | None:
+    floating = [given for given in tensors if given.dtype.is_floating_point]
+    if all(given.requires_grad is None for given in floating):
+        return None
+    return tuple(given.name for given in floating if given.requires_grad is not False)
+
+
+def _tensor(given: TensorInput, generator: torch.Generator, smallest: int) -> Tensor:
+    if isinstance(given.values, list):
+        return torch.tensor(given.values, dtype=torch.float64).to(given.dtype)
+    if given.dtype == torch.bool:
+        return torch.rand(given.shape, generator=generator, dtype=torch.float64) < 0.5
+    if not given.dtype.is_floating_point:
+        below = max(1, smallest if given.below is None else given.below)
+        return torch.randint(below, given.shape, generator=generator).to(given.dtype)
+    return _floats(given.values, given.shape, generator).to(given.dtype)
+
+
+def _floats(family: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    if family == "normal":
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+    if family == "uniform":  # in [-1, 1)
+        return 2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1
+    if family == "positive":  # in [1/4, 4), even on a logarithmic scale: away from 0, where log and 1/x end
+        return torch.exp2(4 * torch.rand(shape, generator=generator, dtype=torch.float64) - 2)
+    if family in ("zeros", "ones"):
+        return torch.full(shape, float(family == "ones"), dtype=torch.float64)
+    raise UsageError(f"no family of values is called {family!r} for floating tensors\nknown: normal, uniform, positive")

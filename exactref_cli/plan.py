@@ -1,0 +1,182 @@
+"""From spec files to cases: every combination of a check's matrix is one case."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from exactref_cli import inputs, spec, target
+from exactref_cli.run import Case
+from kernels_core.errors import SpecError, TargetError, UsageError, nearest
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def spec_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files as they are and the spec files of the folders, sorted.
+
+    Raises:
+        UsageError: a path does not exist, or a folder holds no spec.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            if not inside:
+                raise UsageError(f"{path} holds no spec file\na spec file ends in .yaml or .yml")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            near = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
+            raise UsageError(f"there is no file or folder {path}{near}")
+    return list(dict.fromkeys(found))
+
+
+def from_specs(paths: Iterable[Path]) -> list[Case]:
+    """Return the cases of all spec files.
+
+    Raises:
+        SpecError: with the mistakes of all files, targets that cannot be loaded among them.
+    """
+    cases: list[Case] = []
+    mistakes: list[str] = []
+    for path in paths:
+        try:
+            cases += from_spec(spec.read(path))
+        except SpecError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise SpecError(mistakes)
+    return cases
+
+
+def from_spec(file: spec.SpecFile) -> list[Case]:
+    """Return the cases of one spec file.
+
+    Raises:
+        SpecError: one or more targets cannot be loaded, or a profile is not known.
+    """
+    mistakes: list[str] = []
+    cases: list[Case] = []
+    for place, check in enumerate(file.checks):
+        loaded = _load(file, place, check, mistakes)
+        _require_profiles(file, place, check, mistakes)
+        if not mistakes:
+            cases += _expand(file, check, loaded)
+    if mistakes:
+        raise SpecError(mistakes)
+    return cases
+
+
+def select(cases: list[Case], names: Iterable[str]) -> list[Case]:
+    """Return the cases with these names, or all where none is given.
+
+    Raises:
+        UsageError: no case has such a name.
+    """
+    wanted = list(names)
+    known = [case.name for case in cases]
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"no case is called {name!r}{nearest(name, known)}")
+    return [case for case in cases if case.name in wanted] if wanted else cases
+
+
+def default_profile(device: str) -> str:
+    """Return the arithmetic that is assumed on a device where nobody says."""
+    return "cuda" if device.startswith("cuda") else "ieee"
+
+
+def _load(file: spec.SpecFile, place: int, check: spec.Check, mistakes: list[str]) -> dict[str, Any]:
+    loaders: dict[str, Callable[[str, Path], Any]] = {
+        "function": target.load_kernel,
+        "reference": target.load_callable,
+        "reference_backward": target.load_callable,
+        "inputs_from": target.load_callable,
+    }
+    loaded: dict[str, Any] = {}
+    for key, loader in loaders.items():
+        text = getattr(check, key)
+        try:
+            loaded[key] = loader(text, file.path.parent) if text is not None else None
+        except TargetError as error:
+            mistake = f"{file.where('checks', place, key)}: checks[{place}].{key}: {error}"
+            mistakes.append("\n".join(filter(None, (mistake, error.frames))))
+    return loaded
+
+
+def _require_profiles(file: spec.SpecFile, place: int, check: spec.Check, mistakes: list[str]) -> None:
+    from kernels_core.profiles import PROFILES
+
+    asked = [(("profile",), check.profile), *((("matrix", "profile"), p) for p in check.matrix.get("profile", []))]
+    for path, name in asked:
+        if name is not None and name not in PROFILES:
+            where = file.where("checks", place, *path)
+            label = ".".join(path)
+            mistakes.append(f"{where}: checks[{place}].{label}: wanted one of {', '.join(PROFILES)}, "
+                            f"found {name!r}{nearest(name, PROFILES)}")  # fmt: skip
+
+
+def _expand(file: spec.SpecFile, check: spec.Check, loaded: Mapping[str, Any]) -> Iterator[Case]:
+    for values in itertools.product(*check.matrix.values()):
+        combination = dict(zip(check.matrix, values, strict=True))
+        device = str(combination.get("device", check.device))
+        seed = int(combination.get("seed", check.seed))
+        name = check.title + _suffix(combination)
+        yield Case(
+            name=name,
+            function=loaded["function"],
+            function_text=check.function,
+            inputs=_maker(check, combination, loaded["inputs_from"], seed, device),
+            reference=loaded["reference"],
+            reference_text=check.reference or "",
+            reference_backward=loaded["reference_backward"],
+            surrogate=check.surrogate,
+            seed=seed,
+            device=device,
+            profile=combination.get("profile") or check.profile or default_profile(device),
+            kinks=check.kinks,
+            expect=check.expect,
+            repeat=shlex.join(["exactref", "check", str(file.path), "--case", name]),
+        )
+
+
+def _suffix(combination: Mapping[str, Any]) -> str:
+    return "[" + ",".join(f"{key}={value}" for key, value in combination.items()) + "]" if combination else ""
+
+
+def _maker(
+    check: spec.Check, combination: Mapping[str, Any], make: Callable[..., Any] | None, seed: int, device: str
+) -> Callable[[], inputs.Drawn]:
+    dtype = inputs.dtype_named(combination["dtype"]) if "dtype" in combination else None
+    if make is not None:
+        return functools.partial(inputs.from_function, make, seed, device, dtype)
+    sizes = {**check.dims, **{key: value for key, value in combination.items() if key not in spec.AXES}}
+    given = [_input(name, entry, sizes, combination) for name, entry in (check.inputs or {}).items()]
+    return functools.partial(inputs.draw, given, seed, device)
+
+
+def _input(name: str, given: spec.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]) -> inputs.Input:
+    if given.plain:
+        return inputs.PlainInput(name, combination.get(name, given.value))
+    dtype = given.dtype or "float32"
+    if dtype in spec.FLOAT_DTYPES:
+        dtype = combination.get("dtype", dtype)
+    shape = spec.shape_of_list(given.values) if given.shape is None else [_size(size, sizes) for size in given.shape]
+    return inputs.TensorInput(
+        name,
+        tuple(shape),
+        inputs.dtype_named(dtype),
+        given.values or "normal",
+        None if given.below is None else _size(given.below, sizes),
+        given.requires_grad,
+    )
+
+
+def _size(size: int | str, sizes: Mapping[str, Any]) -> int:
+    return int(sizes[size]) if isinstance(size, str) else size

@@ -1,0 +1,81 @@
+"""One case on the screen: heading, table, notes, failures; and the summary line of many."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from exactref_cli.render import failure
+from exactref_cli.render.console import count, put, style
+from exactref_cli.render.table import coverage
+from exactref_cli.run import Outcome
+from kernels_core.report import Raised, Report
+
+
+def show(console: Console, outcome: Outcome) -> None:
+    """Print one outcome."""
+    console.print(Text.assemble(outcome.case.name, ": ", (outcome.words, style(outcome.words))))
+    if outcome.report is None:
+        console.print(Text(_indented(outcome.error)))
+    else:
+        _report(console, outcome.report, outcome.case.repeat)
+    console.print()
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Return the summary line: "3 cases: 2 covered, 1 violated; 4096 of 4608 elements covered; 0.4 s"."""
+    if not outcomes:
+        return "0 cases: nothing checked"
+    words = collections.Counter(outcome.words for outcome in outcomes)
+    reports = [outcome.report for outcome in outcomes if outcome.report is not None]
+    rows = [row for report in reports for row in report.tensors]
+    covered, elements = sum(row.covered for row in rows), sum(row.elements for row in rows)
+    found = ", ".join(f"{number} {word}" for word, number in words.items())
+    seconds = sum(report.seconds for report in reports)
+    return (
+        f"{count(len(outcomes), 'case')}: {found}; {covered} of {count(elements, 'element')} covered; {seconds:.1f} s"
+    )
+
+
+def _report(console: Console, report: Report, repeat: str) -> None:
+    for line in _heading(report):
+        console.print(Text(f"  {line}"))
+    if report.tensors:
+        console.print()
+        put(console, coverage(report.tensors))
+    for place, line in enumerate(_remarks(report)):
+        console.print(Text(("" if place else "\n") + f"  {line}"))
+    if report.raised is not None:
+        _raised(console, report.raised, repeat)
+    for row in report.tensors:
+        failure.show(console, report, row, repeat)
+
+
+def _heading(report: Report) -> Iterator[str]:
+    yield f"{report.function} against {report.reference}"
+    yield "inputs: " + ", ".join(f"{given.name} {given.text}" for given in report.inputs)
+    yield from report.notes
+    yield f"seed {report.seed}, profile {report.profile}, device {report.device}, {report.seconds:.2f} s"
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    for row in report.tensors:
+        if row.kinks:
+            yield f"{row.name}: {count(row.kinks, 'element')} at kinks, inside the subdifferential"
+        if row.note:
+            yield f"{row.name}: {row.note}"
+
+
+def _raised(console: Console, raised: Raised, repeat: str) -> None:
+    console.print(Text.assemble("  ", (f"{raised.phase} raised ", style("raised")), raised.message))
+    if raised.frames:
+        console.print(Text(_indented(raised.frames, "    ")))
+    if repeat:
+        console.print(Text(f"  repeat: {repeat}"))
+
+
+def _indented(text: str, by: str = "  ") -> str:
+    return "\n".join(by + line for line in text.splitlines())

@@ -1,0 +1,138 @@
+"""Run cases one after the other: what one does wrong never stops the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from exactref_cli import exits
+from exactref_cli.inputs import Drawn
+from kernels_core import verify as engine
+from kernels_core.errors import ExactRefError, TargetError
+from kernels_core.report import Report, Verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One verification to run.
+
+    Attributes:
+        name: "mymatmul[dtype=float32,M=1]".
+        function: the kernel, and `function_text` what the user calls it.
+        reference: None for the Function's own forward, and `reference_text` what the user calls it.
+        inputs: makes the inputs when the case is run.
+        repeat: the command that runs this case alone.
+        expect: the verdict that makes the case succeed.
+        notes: what was chosen for the user.
+        seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    function_text: str
+    inputs: Callable[[], Drawn]
+    reference: Callable[..., Any] | None = None
+    reference_text: str = ""
+    reference_backward: Callable[..., Any] | None = None
+    surrogate: bool = False
+    seed: int = 0
+    device: str = "cpu"
+    profile: str = "ieee"
+    kinks: str = "accept"
+    expect: str = "covered"
+    repeat: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        case: that was run.
+        report: of the engine, None where there is none.
+        error: one message where there is no report.
+        code: the exit code of this case alone, `expect` taken into account.
+        details: the traceback behind an internal error, for --debug.
+    """
+
+    case: Case
+    report: Report | None
+    error: str
+    code: int
+    details: str = ""
+
+    @property
+    def words(self) -> str:
+        """The verdict as users read it, together with what was expected."""
+        if self.report is None:
+            return {exits.INTERNAL: "internal error", exits.USAGE: "error"}.get(self.code, "not decided")
+        found = self.report.verdict.value
+        if self.case.expect == "covered":
+            return found
+        return f"{found} as expected" if self.code == exits.COVERED else f"{found} but expected {self.case.expect}"
+
+
+def run_all(cases: Iterable[Case]) -> Iterator[Outcome]:
+    """Yield the outcome of each case in turn."""
+    for case in cases:
+        yield run_case(case)
+
+
+def run_case(case: Case) -> Outcome:
+    """Run one case; never raises for anything that the case does."""
+    missing = missing_device(case.device)
+    if missing:
+        return Outcome(case, None, missing, exits.NOT_DECIDED)
+    try:
+        report = _verify(case)
+    except TargetError as error:
+        return Outcome(case, None, "\n".join(filter(None, (str(error), error.frames))), exits.USAGE)
+    except ExactRefError as error:
+        return Outcome(case, None, str(error), exits.USAGE)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        return Outcome(case, None, f"out of memory: {error}", exits.NOT_DECIDED)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        return Outcome(case, None, text, exits.INTERNAL, "".join(traceback.format_exception(error)).rstrip())
+    return Outcome(case, report, "", judge(report.verdict, case.expect))
+
+
+def judge(verdict: Verdict, expect: str) -> int:
+    """Return the exit code of a verdict under `expect`, strictly: a known fault that is no longer caught fails."""
+    if expect == "covered":
+        return exits.of_verdict(verdict)
+    if verdict.value == expect:
+        return exits.COVERED
+    return exits.of_verdict(verdict) or exits.VIOLATED
+
+
+def missing_device(device: str) -> str:
+    """Return why `device` cannot be used on this machine, "" where it can."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        return f"device {device} cannot be used here: {str(error).splitlines()[0]}"
+    return ""
+
+
+def _verify(case: Case) -> Report:
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):  # the caller's random state is left as it was
+        torch.default_generator.manual_seed(case.seed)  # and a case does not depend on those before it
+        drawn = case.inputs()
+        report = engine.verify(
+            case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
+            surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile, kinks=case.kinks,
+            name=case.name,
+        )  # fmt: skip
+    return dataclasses.replace(
+        report,
+        function=case.function_text,
+        reference=case.reference_text or report.reference,
+        notes=(*case.notes, *report.notes),
+    )
