@@ -206,3 +206,19 @@ def test_cross_entropy_leaves_ignored_rows_out_of_the_mean() -> None:
     logits, target = draw(3, 4), torch.tensor([1, -100, 2])
     kept = -torch.log_softmax(logits[[0, 2]], -1)[[0, 1], [1, 2]].mean()
     assert catalogue()["cross_entropy"](logits, target).covers(kept).all()
+
+
+@every_dtype
+def test_flash_judges_a_backward_from_the_output_and_logsumexp_that_it_was_given(dtype: torch.dtype) -> None:
+    args = arguments("attention", dtype)
+    output, logsumexp = attention_file.attention_with_logsumexp(*args)
+    grad = draw(*output.shape, dtype=dtype, seed=7)
+    flash = catalogue()["attention"].flash
+    right = attention_file.flash_backward(args, (output, logsumexp), (grad,))
+    verdicts = flash.backward_covers(*args, grad, outputs=(output, logsumexp), grads=right)
+    assert all(covered.all() for covered in verdicts.values())
+    without_delta = attention_file.flash_backward(args, (torch.zeros_like(output), logsumexp), (grad,))
+    verdicts = flash.backward_covers(*args, grad, outputs=(output, logsumexp), grads=without_delta)
+    assert not verdicts["grad_query"].all()
+    assert not verdicts["grad_key"].all()
+    assert verdicts["grad_value"].all(), "delta does not enter it"
