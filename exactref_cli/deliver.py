@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +46,8 @@ def _run(cases: Sequence[run.Case], streaming: bool, debug: bool) -> list[run.Ou
     with progress.bar(len(cases)) as bar:
         for case in cases:
             bar.starts(case.name)
-            outcomes.append(run.run_case(case))
+            with contextlib.redirect_stdout(sys.stderr):  # what a kernel prints is no part of the report
+                outcomes.append(run.run_case(case))
             with bar.finished():
                 if streaming:
                     screen.show(console, outcomes[-1])

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from exactref_cli import inputs, shapes, signature, spec, target, yaml_lines
+from exactref_cli import inputs, schema, shapes, signature, target, yaml_lines
 from exactref_cli.plan import default_profile
 from exactref_cli.run import Case, missing_device
 from kernels_core.errors import UsageError, nearest
@@ -143,7 +143,7 @@ def _value(text: str, names: Sequence[str]) -> tuple[str, Any]:
     try:
         value = yaml_lines.parse(written).data
         if isinstance(value, list):
-            spec.shape_of_list(value)
+            schema.shape_of_list(value)
     except (yaml.YAMLError, ValueError) as error:
         raise UsageError(f"--values: wanted {wanted}, found {text!r}") from error
     return name, value
@@ -166,7 +166,7 @@ def _require_words(options: Options) -> None:
     from kernels_core.profiles import PROFILES
 
     asked: list[tuple[str, str, tuple[str, ...]]]
-    asked = [("--dtype", dtype, spec.FLOAT_DTYPES) for dtype in options.dtype]
+    asked = [("--dtype", dtype, schema.FLOAT_DTYPES) for dtype in options.dtype]
     asked.append(("--kinks", options.kinks, ("accept", "convention")))
     if options.profile is not None:
         asked.append(("--profile", options.profile, tuple(PROFILES)))

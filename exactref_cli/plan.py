@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from exactref_cli import inputs, spec, target
+from exactref_cli import inputs, schema, spec, target
 from exactref_cli.run import Case
 from kernels_core.errors import SpecError, TargetError, UsageError, nearest
 
@@ -92,7 +92,7 @@ def default_profile(device: str) -> str:
     return "cuda" if device.startswith("cuda") else "ieee"
 
 
-def _load(file: spec.SpecFile, place: int, check: spec.Check, mistakes: list[str]) -> dict[str, Any]:
+def _load(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[str]) -> dict[str, Any]:
     loaders: dict[str, Callable[[str, Path], Any]] = {
         "function": target.load_kernel,
         "reference": target.load_callable,
@@ -110,7 +110,7 @@ def _load(file: spec.SpecFile, place: int, check: spec.Check, mistakes: list[str
     return loaded
 
 
-def _require_profiles(file: spec.SpecFile, place: int, check: spec.Check, mistakes: list[str]) -> None:
+def _require_profiles(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[str]) -> None:
     from kernels_core.profiles import PROFILES
 
     asked = [(("profile",), check.profile), *((("matrix", "profile"), p) for p in check.matrix.get("profile", []))]
@@ -122,7 +122,7 @@ def _require_profiles(file: spec.SpecFile, place: int, check: spec.Check, mistak
                             f"found {name!r}{nearest(name, PROFILES)}")  # fmt: skip
 
 
-def _expand(file: spec.SpecFile, check: spec.Check, loaded: Mapping[str, Any]) -> Iterator[Case]:
+def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any]) -> Iterator[Case]:
     for values in itertools.product(*check.matrix.values()):
         combination = dict(zip(check.matrix, values, strict=True))
         device = str(combination.get("device", check.device))
@@ -151,23 +151,23 @@ def _suffix(combination: Mapping[str, Any]) -> str:
 
 
 def _maker(
-    check: spec.Check, combination: Mapping[str, Any], make: Callable[..., Any] | None, seed: int, device: str
+    check: schema.Check, combination: Mapping[str, Any], make: Callable[..., Any] | None, seed: int, device: str
 ) -> Callable[[], inputs.Drawn]:
     dtype = inputs.dtype_named(combination["dtype"]) if "dtype" in combination else None
     if make is not None:
         return functools.partial(inputs.from_function, make, seed, device, dtype)
-    sizes = {**check.dims, **{key: value for key, value in combination.items() if key not in spec.AXES}}
+    sizes = {**check.dims, **{key: value for key, value in combination.items() if key not in schema.AXES}}
     given = [_input(name, entry, sizes, combination) for name, entry in (check.inputs or {}).items()]
     return functools.partial(inputs.draw, given, seed, device)
 
 
-def _input(name: str, given: spec.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]) -> inputs.Input:
+def _input(name: str, given: schema.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]) -> inputs.Input:
     if given.plain:
         return inputs.PlainInput(name, combination.get(name, given.value))
     dtype = given.dtype or "float32"
-    if dtype in spec.FLOAT_DTYPES:
+    if dtype in schema.FLOAT_DTYPES:
         dtype = combination.get("dtype", dtype)
-    shape = spec.shape_of_list(given.values) if given.shape is None else [_size(size, sizes) for size in given.shape]
+    shape = schema.shape_of_list(given.values) if given.shape is None else [_size(size, sizes) for size in given.shape]
     return inputs.TensorInput(
         name,
         tuple(shape),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -73,7 +74,7 @@ def user_frames(error: BaseException, ours: Iterable[str] = _OURS) -> str:
 
 def _callable(found: Any, text: str) -> Callable[..., Any]:
     if not callable(found):
-        raise TargetError(f"{text} is a {type(found).__name__}: wanted something that can be called")
+        raise TargetError(f"{text} is of type {type(found).__name__}: wanted something that can be called")
     return found  # type: ignore[no-any-return]
 
 
@@ -127,7 +128,8 @@ def _execute(name: str, path: Path) -> ModuleType:
 
 def _guarded(importer: Callable[[], ModuleType], name: str, text: str) -> ModuleType:
     try:
-        return importer()
+        with contextlib.redirect_stdout(sys.stderr):  # what a module prints is no part of the report
+            return importer()
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == name.partition(".")[0]:
             hint = "modules are looked for in the working directory, beside the spec file and in the environment"

@@ -1,0 +1,157 @@
+"""What a spec file may say: the models that it is read into, and what each value is wanted to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from kernels_core.errors import nearest
+
+FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
+DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES, "bool")
+FAMILIES = ("normal", "uniform", "positive", "zeros", "ones", "index", "mask")
+AXES = ("dtype", "device", "seed", "profile")  # matrix keys besides dims and plain inputs
+
+
+def _refuse(wanted: str, found: Any, hint: str = "") -> PydanticCustomError:
+    text = f"wanted {wanted}, found {shown(found)}{hint}"
+    return PydanticCustomError("wanted", "{text}", {"text": text})
+
+
+def shown(found: Any) -> str:
+    """Return a value as messages show it."""
+    text = "nothing" if found is None else repr(found)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def one_of(known: tuple[str, ...]) -> Callable[[Any], str]:
+    """Return a check that a value is one of the known words."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            hint = nearest(value, known) if isinstance(value, str) else ""
+            raise _refuse("one of " + ", ".join(known), value, hint)
+        return value
+
+    return check
+
+
+def require_size(value: Any) -> int:
+    """Return a size, refuse anything else."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _refuse("a size (a whole number, 0 or more)", value)
+    return value
+
+
+def _size_or_name(value: Any) -> int | str:
+    if isinstance(value, str) and value.isidentifier():
+        return value
+    if isinstance(value, str):
+        raise _refuse("a size or the name of one", value)
+    return require_size(value)
+
+
+def _target(value: Any) -> str:
+    if not isinstance(value, str) or not all(value.rpartition(":")):
+        raise _refuse("module:attr or path.py:attr", value)
+    return value
+
+
+def _values(value: Any) -> str | list[Any]:
+    return value if isinstance(value, list) else one_of(FAMILIES)(value)
+
+
+def _battery(value: Any) -> str:
+    if value not in ("none", "all"):
+        raise _refuse("none or all", value)
+    return str(value)
+
+
+def require_text(value: Any) -> str:
+    """Return a text, refuse anything else."""
+    if not isinstance(value, str):
+        raise _refuse("text", value)
+    return value
+
+
+def shape_of_list(values: Any) -> tuple[int, ...]:
+    """Return the shape of nested lists of numbers.
+
+    Raises:
+        ValueError: ragged, or holds something that is no number.
+    """
+    if not isinstance(values, list):
+        if isinstance(values, (int, float)):
+            return ()
+        raise ValueError(f"wanted numbers, found {shown(values)}")
+    shapes = {shape_of_list(inner) for inner in values}
+    if len(shapes) > 1:
+        raise ValueError("wanted lists of one length, found several")
+    return (len(values), *(shapes.pop() if shapes else ()))
+
+
+def _choice(*known: str) -> Any:
+    return Annotated[str, PlainValidator(one_of(known)), WithJsonSchema({"enum": list(known)})]
+
+
+Size = Annotated[int, PlainValidator(require_size), WithJsonSchema({"type": "integer", "minimum": 0})]
+SizeOrName = Annotated[int | str, PlainValidator(_size_or_name), WithJsonSchema({"type": ["integer", "string"]})]
+Target = Annotated[str, PlainValidator(_target), WithJsonSchema({"type": "string", "pattern": "^.+:.+$"})]
+Values = Annotated[str | list[Any], PlainValidator(_values), WithJsonSchema({"type": ["string", "array"]})]
+Battery = Annotated[str, PlainValidator(_battery), WithJsonSchema({"enum": ["none", "all"]})]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Input(_Strict):
+    """One input: a tensor drawn at random (shape), with given values, or a plain value."""
+
+    shape: list[SizeOrName] | None = None
+    dtype: _choice(*DTYPES) = None  # type: ignore[valid-type]
+    requires_grad: bool | None = None
+    values: Values | None = None
+    below: SizeOrName | None = None
+    value: Any = None
+
+    @property
+    def plain(self) -> bool:
+        """True for a plain value, which is not a tensor."""
+        return "value" in self.model_fields_set
+
+
+class Check(_Strict):
+    """One entry of `checks`."""
+
+    name: str | None = None
+    function: Target
+    reference: Target | None = None
+    reference_backward: Target | None = None
+    surrogate: bool = False
+    device: str = "cpu"
+    seed: Size = 0
+    dims: dict[str, Size] = {}
+    inputs: dict[str, Input] | None = None
+    inputs_from: Target | None = None
+    matrix: dict[str, list[Any]] = {}
+    profile: str | None = None
+    battery: Battery = "none"
+    kinks: _choice("accept", "convention") = "accept"  # type: ignore[valid-type]
+    expect: _choice("covered", "violated", "raised") = "covered"  # type: ignore[valid-type]
+
+    @property
+    def title(self) -> str:
+        """The name, or the function's where none is given."""
+        return self.name or self.function
+
+
+class Spec(_Strict):
+    """A whole spec file."""
+
+    version: Literal[1]
+    checks: list[Check]
