@@ -150,6 +150,8 @@ def _floating(count: int) -> Iterator[tuple[str, ...]]:
             yield ()
         return
     rest = count - 1
+    if count == 2:
+        yield "MK", "NK"  # before equal shapes, which a product with a transposed matrix accepts too
     yield ("MK",) * count
     if count > 1:
         yield tuple("MKNPBCLHO"[i : i + 2] for i in range(min(count, 8)))[:count]  # a chain of matrices

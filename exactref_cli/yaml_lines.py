@@ -10,6 +10,7 @@ import yaml
 
 Path = tuple[str | int, ...]
 DEEPEST = 40
+_CONTAINERS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 class _Loader(yaml.SafeLoader):
@@ -52,6 +53,8 @@ class _Builder:
         if len(path) > DEEPEST:
             raise yaml.YAMLError(f"nested more than {DEEPEST} deep (an anchor inside itself?)")
         self.lines.setdefault(path, node.start_mark.line + 1)
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in _CONTAINERS:
+            raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} is not known", problem_mark=node.start_mark)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):

@@ -12,7 +12,7 @@ import pytest
 
 from kernels_core.report import Element, Failure, InputReport, Raised, Report, TensorReport, Verdict
 
-KERNELS = '''
+KERNELS = """
 import torch
 
 
@@ -63,7 +63,7 @@ def make_list(generator):
 
 def make_broken(generator):
     raise KeyError("rows")
-'''
+"""
 
 
 def row(name: str = "output", **changes: Any) -> TensorReport:

@@ -176,7 +176,7 @@ def test_options_reach_the_engine(folder: Path, engine: Engine, exactref: Call, 
             "--dtype: wanted one of float64, float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, found 'bfloat', "
             'did you mean "bfloat16"?',
         ),
-        (["kernels:Square", "--kinks", "acept"], 'wanted one of accept, convention, found \'acept\', did you mean "a'),
+        (["kernels:Square", "--kinks", "acept"], "wanted one of accept, convention, found 'acept', did you mean \"a"),
         (["kernels:Square", "--profile", "eeee"], "--profile: wanted one of ieee, cuda"),
         (["kernels:Square", "--wrt", "X"], "--wrt: no floating tensor input is called 'X'"),
         (["kernels:Square", "--format", "html"], "--format: wanted table or json, found 'html'"),

@@ -62,13 +62,13 @@ def test_target_that_cannot_be_used_is_explained(folder: Path, text: str, messag
 
 
 def test_unknown_catalogue_reference_names_the_nearest(folder: Path) -> None:
-    with pytest.raises(TargetError, match='no reference \'matmull\', did you mean "matmul"') as caught:
+    with pytest.raises(TargetError, match="no reference 'matmull', did you mean \"matmul\"") as caught:
         load_callable("exactref:matmull", folder)
     assert "known: matmul, linear" in str(caught.value)
 
 
 def test_unknown_algorithm_names_the_nearest(folder: Path) -> None:
-    with pytest.raises(TargetError, match='gelu has no algorithm \'tan\', did you mean "tanh"'):
+    with pytest.raises(TargetError, match="gelu has no algorithm 'tan', did you mean \"tanh\""):
         load_callable("exactref:gelu.tan", folder)
 
 

@@ -1,0 +1,102 @@
+"""Specs become cases: every combination of the matrix, with sizes, dtypes and targets put in."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from exactref_cli.plan import from_specs, select, spec_files
+from exactref_cli.run import Case
+from kernels_core.errors import SpecError, UsageError
+
+
+def cases(folder: Path, *lines: str) -> list[Case]:
+    text = "\n    ".join(["version: 1\nchecks:\n  - name: k\n    function: kernels.py:Square", *lines])
+    (folder / "spec.yaml").write_text(text, encoding="utf-8")
+    return from_specs([Path("spec.yaml")])
+
+
+def drawn(case: Case) -> dict[str, Any]:
+    return case.inputs().values
+
+
+def test_every_combination_of_the_matrix_is_a_case(folder: Path) -> None:
+    found = cases(
+        folder,
+        "dims: {M: 4, K: 3}",
+        "inputs: {x: {shape: [M, K]}, i: {shape: [M], dtype: int64, below: K}, n: {value: 1}}",
+        "matrix: {dtype: [float32, bfloat16], M: [1, 5], n: [7]}",
+    )
+    assert [case.name for case in found] == [
+        f"k[dtype={dtype},M={size},n=7]" for dtype in ("float32", "bfloat16") for size in (1, 5)
+    ]
+    last = drawn(found[-1])
+    assert (last["x"].dtype, last["x"].shape) == (torch.bfloat16, (5, 3))
+    assert (last["i"].dtype, last["i"].shape, last["n"]) == (torch.int64, (5,), 7)
+    assert int(last["i"].max()) < 3
+
+
+def test_seed_device_and_profile_can_be_axes(folder: Path) -> None:
+    found = cases(
+        folder, "inputs_from: kernels.py:make", "matrix: {seed: [1, 2], device: [cpu, cuda], profile: [ieee]}"
+    )
+    assert [(case.seed, case.device, case.profile) for case in found] == [
+        (1, "cpu", "ieee"), (1, "cuda", "ieee"), (2, "cpu", "ieee"), (2, "cuda", "ieee"),
+    ]  # fmt: skip
+    assert not torch.equal(drawn(found[0])["x"], drawn(found[2])["x"])
+
+
+def test_profile_follows_the_device_where_nobody_says(folder: Path) -> None:
+    found = cases(folder, "inputs_from: kernels.py:make", "matrix: {device: [cpu, 'cuda:1']}")
+    assert [case.profile for case in found] == ["ieee", "cuda"]
+
+
+def test_own_inputs_are_cast_to_the_dtype_of_the_case(folder: Path) -> None:
+    found = cases(folder, "inputs_from: kernels.py:make", "matrix: {dtype: [float16]}")
+    assert drawn(found[0])["x"].dtype == torch.float16
+    assert drawn(found[0])["n"] == 2
+
+
+def test_requires_grad_says_what_is_differentiated(folder: Path) -> None:
+    (case,) = cases(folder, "inputs: {x: {shape: [2]}, y: {shape: [2], requires_grad: false}}")
+    assert case.inputs().wrt == ("x",)
+
+
+def test_listed_values_need_no_shape(folder: Path) -> None:
+    (case,) = cases(folder, "inputs: {x: {values: [[0, 1, 0.5]]}}")
+    assert torch.equal(drawn(case)["x"], torch.tensor([[0, 1, 0.5]]))
+
+
+def test_repeat_command_selects_the_case(folder: Path) -> None:
+    found = cases(folder, "inputs_from: kernels.py:make", "matrix: {seed: [1, 2]}")
+    assert found[1].repeat == "exactref check spec.yaml --case 'k[seed=2]'"
+    assert select(found, ["k[seed=2]"]) == [found[1]]
+    assert select(found, []) == found
+    with pytest.raises(UsageError, match=r"no case is called 'k\[seed=3\]', did you mean"):
+        select(found, ["k[seed=3]"])
+
+
+def test_targets_that_cannot_be_loaded_are_reported_together(folder: Path) -> None:
+    (folder / "broken.py").write_text("1 / 0\n", encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        cases(
+            folder, "reference: broken.py:f", "inputs_from: kernels.py:mak", "profile: eeee", "matrix: {profile: [x]}"
+        )
+    reference, inputs, profile, axis = caught.value.mistakes
+    assert reference.startswith(
+        "spec.yaml:5: checks[0].reference: broken.py could not be imported (from broken.py:f)\n"
+    )
+    assert reference.endswith("ZeroDivisionError: division by zero")
+    assert inputs.startswith(
+        'spec.yaml:6: checks[0].inputs_from: kernels.py has no attribute mak, did you mean "make"?'
+    )
+    assert profile.startswith("spec.yaml:7: checks[0].profile: wanted one of ieee, cuda")
+    assert axis.startswith("spec.yaml:8: checks[0].matrix.profile: wanted one of ieee, cuda")
+
+
+def test_folders_are_searched_for_specs(folder: Path) -> None:
+    for name in ("b.yaml", "a/c.yml", "a/notes.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    assert spec_files([Path("."), Path("b.yaml")]) == [Path("a/c.yml"), Path("b.yaml")]

@@ -1,0 +1,157 @@
+"""Shapes found by trial are those that a person would choose, and never those that hide a faulty backward."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from exactref_cli.shapes import Given, describe, find
+from exactref_cli.signature import parameters
+from kernels_core.errors import UsageError
+
+CASES = Path(__file__).parents[1] / "cases"
+
+
+def found(kernel: Callable[..., Any], **given: Any) -> str:
+    return describe(find(kernel, "kernel", parameters(kernel, "kernel"), Given(**given), torch.float32))
+
+
+def case(stem: str, kernel: str = "Right") -> Any:
+    (path,) = CASES.glob(f"{stem}*.py")
+    spec = importlib.util.spec_from_file_location(stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, kernel)
+
+
+class WrongMatmul(torch.autograd.Function):
+    """The gradient of A lacks a transposition: it has the right shape for square matrices alone."""
+
+    @staticmethod
+    def forward(ctx: Any, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(A, B)
+        return A @ B
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        A, B = ctx.saved_tensors
+        return grad @ B, A.T @ grad
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes"),
+    [
+        (lambda x: x * x, "x=16x32"),
+        (lambda x, y: x * y, "x=16x32 y=16x32"),
+        (lambda A, B: A @ B, "A=16x32 B=32x8"),
+        (lambda A, B, C: A @ B @ C, "A=16x32 B=32x8 C=8x24"),
+        (lambda x, weight: F.linear(x, weight), "x=16x32 weight=8x32"),
+        (lambda x, weight, bias: F.linear(x, weight, bias), "x=16x32 weight=8x32 bias=8"),
+        (lambda x, w: F.conv1d(x, w), "x=2x4x12 w=3x4x3"),
+        (lambda x, w, b: F.conv2d(x, w, b), "x=2x4x6x5 w=3x4x3x3 b=3"),
+        (lambda A, B: torch.bmm(A, B), "A=2x16x32 B=2x32x8"),
+        (lambda weight, index: weight[index], "weight=16x32 index=16 (int64)"),
+        (lambda z, target: F.cross_entropy(z, target), "z=16x32 target=16 (int64)"),
+        (lambda x, eps: x * float(eps), "x=16x32 eps=1e-05"),
+        (lambda x, flag=True: x * x, "x=16x32 flag=True"),
+    ],
+)
+def test_plain_functions_get_the_shapes_of_their_kind(kernel: Callable[..., Any], shapes: str) -> None:
+    assert found(kernel) == shapes
+
+
+@pytest.mark.parametrize(
+    ("stem", "shapes"),
+    [
+        ("B02", "x=16x32 w=32 b=32 run_mean=32 run_var=32 training=True"),
+        ("B09", "x=16x32 beta=1.0 threshold=1.0"),
+        ("B13", "q=16x32 k=16x32 v=16x32"),
+        ("B27", "x=16x32 w=8x32 target=16 (int64)"),
+        ("B49", "table=16x32 scale=16 index=16 (int64)"),
+        ("V03", "x=16x32 w=32 b=32"),
+        ("V07", "x=16x32 w=32x8"),
+        ("V10", "q=2x16x32 k=2x16x32 v=2x16x32"),
+    ],
+)
+def test_functions_get_shapes_that_their_backward_accepts(stem: str, shapes: str) -> None:
+    assert found(case(stem)) == shapes
+
+
+def test_faulty_backward_does_not_move_the_trial_to_shapes_that_hide_it() -> None:
+    assert found(WrongMatmul) == "A=16x32 B=32x8"
+
+
+def test_given_shapes_bind_the_others() -> None:
+    assert found(WrongMatmul, shapes={"A": (5, 7)}) == "A=5x7 B=7x8"
+    assert found(WrongMatmul, shapes={"B": (7, 3)}) == "A=16x7 B=7x3"
+
+
+def test_given_shapes_are_taken_even_where_the_kernel_refuses_them() -> None:
+    assert found(WrongMatmul, shapes={"A": (5, 7), "B": (2, 2)}) == "A=5x7 B=2x2"
+
+
+def test_given_shape_of_an_index_becomes_an_integer_tensor() -> None:
+    kernel = lambda weight, rows: weight[rows]  # noqa: E731
+    assert found(kernel, shapes={"weight": (9, 4), "rows": (6,)}) == "weight=9x4 rows=6 (int64)"
+
+
+def test_given_values_are_kept() -> None:
+    kernel = lambda x, n: x.sum(n)  # noqa: E731
+    (x, n) = find(kernel, "k", parameters(kernel, "k"), Given(values={"x": [1.0, 2.0], "n": 0}), torch.float32)
+    assert (x.values, x.shape, n.value) == ([1.0, 2.0], (2,), 0)  # type: ignore[union-attr]
+
+
+def test_kernel_that_refuses_fake_tensors_is_tried_on_real_ones() -> None:
+    def kernel(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.matmul(A.detach().numpy(), B.detach().numpy()))
+
+    assert found(kernel) == "A=16x32 B=32x8"
+
+
+def test_kernel_that_accepts_nothing_is_explained() -> None:
+    def kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        raise ValueError("wanted 7 dimensions")
+
+    with pytest.raises(UsageError) as caught:
+        found(kernel, shapes={"x": (3,)})
+    assert str(caught.value) == (
+        "no shapes were found for kernel by trial; with the first candidate: ValueError: wanted 7 dimensions\n"
+        "give them: --shape y=16x32"
+    )
+
+
+def test_varying_number_of_arguments_needs_a_spec() -> None:
+    with pytest.raises(UsageError, match=r"kernel takes a varying number of arguments \(\*xs\)\nwrite a spec"):
+        found(lambda *xs: xs[0])
+
+
+def test_separate_setup_context_has_no_ctx_among_its_parameters() -> None:
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            return x**3
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * grad
+
+    assert found(Cube) == "x=16x32"
+
+
+def test_trial_leaves_no_trace(capfd: pytest.CaptureFixture[str]) -> None:
+    before = torch.get_rng_state()
+    found(WrongMatmul)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert capfd.readouterr() == ("", "")
