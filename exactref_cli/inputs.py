@@ -97,7 +97,7 @@ def from_function(make: Callable[..., Any], seed: int, device: str = "cpu", dtyp
     name = getattr(make, "__name__", "inputs_from")
     try:
         made = make(torch.Generator().manual_seed(seed))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TargetError(f"{name} raised", user_frames(error)) from error
     if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
         raise TargetError(f"{name} returned a {type(made).__name__}: wanted a dict of tensors and values by name")

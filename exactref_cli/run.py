@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -70,17 +70,12 @@ class Outcome:
     def words(self) -> str:
         """The verdict as users read it, together with what was expected."""
         if self.report is None:
-            return {exits.INTERNAL: "internal error", exits.USAGE: "error"}.get(self.code, "not decided")
+            words = {exits.INTERNAL: "internal error", exits.USAGE: "error", exits.VIOLATED: "raised"}
+            return words.get(self.code, "not decided")
         found = self.report.verdict.value
         if self.case.expect == "covered":
             return found
         return f"{found} as expected" if self.code == exits.COVERED else f"{found} but expected {self.case.expect}"
-
-
-def run_all(cases: Iterable[Case]) -> Iterator[Outcome]:
-    """Yield the outcome of each case in turn."""
-    for case in cases:
-        yield run_case(case)
 
 
 def run_case(case: Case) -> Outcome:
@@ -94,6 +89,8 @@ def run_case(case: Case) -> Outcome:
         return Outcome(case, None, "\n".join(filter(None, (str(error), error.frames))), exits.USAGE)
     except ExactRefError as error:
         return Outcome(case, None, str(error), exits.USAGE)
+    except SystemExit as error:  # must never pass for a success
+        return Outcome(case, None, f"the kernel ended the program: sys.exit({error.code!r})", exits.VIOLATED)
     except (MemoryError, torch.OutOfMemoryError) as error:
         return Outcome(case, None, f"out of memory: {error}", exits.NOT_DECIDED)
     except Exception as error:

@@ -27,7 +27,21 @@ SIZES = {"M": 16, "K": 32, "N": 8, "P": 24, "B": 2, "C": 4, "L": 12, "H": 6, "W"
 SQUARE = {**SIZES, "M": 16, "K": 16, "N": 16, "P": 16}
 LIMIT = 400  # candidates of the free search
 INTEGER = "#"  # "#M" is an integer vector
-LEVELS = ("strict", "backward", "forward")
+
+# Templates whose integers are where the names say so, those without integers, and the others.
+KINDS = ("named", "floating", "mixed")
+
+# (how strict, on fake tensors, which templates). A backward that misses a gradient or raises is a fault to be reported:
+# integers where no name says so, and inputs that only the forward accepts, come after all that the backward accepts.
+ORDER = (
+    ("strict", True, ("named", "floating")),
+    ("backward", True, ("named", "floating")),
+    ("strict", True, ("mixed",)),
+    ("backward", True, ("mixed",)),
+    ("strict", False, KINDS),  # a backward that reads values cannot run on fake tensors
+    ("backward", False, KINDS),
+    ("forward", True, KINDS),
+)
 
 Kernel = Callable[..., Any]
 
@@ -57,11 +71,13 @@ def find(
         UsageError: no candidate was accepted and the user did not fix all shapes.
     """
     trial = _Trial(kernel, device)
-    for inputs, level, fake in _attempts(parameters, given, dtype):
+    sizes = {**SIZES, **_sizes_of(kernel)}
+    for inputs, level, fake in _attempts(parameters, given, dtype, sizes):
         if trial.accepts(inputs, level, fake):
             return inputs
     if all(p.name in given.shapes or p.name in given.values or p.has_default for p in parameters):
-        return next(_completed(parameters, given, dtype, plain=False))  # the user's choice: the run itself will tell
+        kinds = (_completed(parameters, given, dtype, True, sizes, kind) for kind in KINDS)
+        return next(itertools.chain.from_iterable(kinds))  # the user's choice: the run itself will tell
     missing = " ".join(
         f"--shape {p.name}=16x32" for p in parameters if p.name not in given.shapes and not p.has_default
     )
@@ -82,39 +98,47 @@ def _described(given: Input) -> str:
 
 
 def _attempts(
-    parameters: Sequence[Parameter], given: Given, dtype: torch.dtype
+    parameters: Sequence[Parameter], given: Given, dtype: torch.dtype, sizes: Mapping[str, int]
 ) -> Iterator[tuple[tuple[Input, ...], str, bool]]:
     """Yield (inputs, how strict, on fake tensors), in the order in which they are to be tried."""
     plans = [True, False] if any(p.guess is not None and not p.has_default for p in parameters) else [False]
-    for level in LEVELS:
-        for plain in plans:
-            yield from ((c, level, True) for c in _completed(parameters, given, dtype, plain))
-    for level in LEVELS:
-        yield from ((c, level, True) for c in _free(parameters, given, dtype))
-        yield from ((c, level, True) for c in _completed(parameters, given, dtype, plans[0], SQUARE))
-    for plain in plans:  # kernels that refuse fake tensors
-        yield from ((c, "forward", False) for c in _completed(parameters, given, dtype, plain))
+    for level, fake, kinds in ORDER:
+        for kind, plain in itertools.product(kinds, plans):
+            yield from ((c, level, fake) for c in _completed(parameters, given, dtype, plain, sizes, kind))
+    for level in ("strict", "backward", "forward"):
+        yield from ((c, level, True) for c in _free(parameters, given, dtype, sizes))
+        for kind in KINDS:
+            yield from ((c, level, True) for c in _completed(parameters, given, dtype, plans[0], SQUARE, kind))
+    for kind, plain in itertools.product(KINDS, plans):  # kernels that refuse fake tensors
+        yield from ((c, "forward", False) for c in _completed(parameters, given, dtype, plain, sizes, kind))
 
 
 def _completed(
-    parameters: Sequence[Parameter], given: Given, dtype: torch.dtype, plain: bool, sizes: Mapping[str, int] = SIZES
+    parameters: Sequence[Parameter], given: Given, dtype: torch.dtype, plain: bool, sizes: Mapping[str, int], kind: str
 ) -> Iterator[tuple[Input, ...]]:
-    """Yield the templates that agree with what is given, those with integers where the names say so first."""
+    """Yield the templates of one kind that agree with what is given."""
     fixed, open_ = _fixed(parameters, given, plain)
-    candidates = [*_templates(len(open_)), *_of_given(open_, given)]
-    candidates.sort(key=lambda template: _misfits(open_, template))
-    for template in candidates:
-        bound = _bind(open_, template, given, sizes)
+    for template in [*_templates(len(open_)), *_of_given(open_, given)]:
+        bound = _bind(open_, template, given, sizes) if _kind(open_, template) == kind else None
         if bound is not None:
             yield _inputs(parameters, fixed, open_, template, bound, given, dtype)
 
 
-def _free(parameters: Sequence[Parameter], given: Given, dtype: torch.dtype) -> Iterator[tuple[Input, ...]]:
+def _kind(open_: Sequence[Parameter], template: Sequence[str]) -> str:
+    integers = [role.startswith(INTEGER) for role in template]
+    if integers == [p.looks_integer for p in open_]:
+        return "named"
+    return "mixed" if any(integers) else "floating"
+
+
+def _free(
+    parameters: Sequence[Parameter], given: Given, dtype: torch.dtype, sizes: Mapping[str, int]
+) -> Iterator[tuple[Input, ...]]:
     """Yield every combination of common shapes, up to a limit."""
     fixed, open_ = _fixed(parameters, given, plain=True)
-    roles = ("MK", "K", "M", "N", "KN", "NK", "MN", "#M", "#N", "#MK", "")
+    roles = ("MK", "K", "M", "N", "KN", "NK", "MN", "#M", "#N", "#MK")
     for template in itertools.islice(itertools.product(roles, repeat=len(open_)), LIMIT):
-        bound = _bind(open_, template, given, SIZES)
+        bound = _bind(open_, template, given, sizes)
         if bound is not None:
             yield _inputs(parameters, fixed, open_, template, bound, given, dtype)
 
@@ -165,8 +189,10 @@ def _floating(count: int) -> Iterator[tuple[str, ...]]:
         yield "BCHW", *("C",) * rest
         yield "BCL", "OCk", *("O",) * (rest - 1)
         yield "BCHW", "OCkk", *("O",) * (rest - 1)
-    for shape in ("BMK", "BCHW", "K", ""):
+    for shape in ("BMK", "BCL", "BCHW", "K"):
         yield (shape,) * count
+    if count == 1:
+        yield ("",)
 
 
 def _of_given(open_: Sequence[Parameter], given: Given) -> Iterator[tuple[str, ...]]:
@@ -183,10 +209,6 @@ def _given_shape(p: Parameter, given: Given) -> tuple[int, ...] | None:
 
 def _shape_of(values: Any) -> tuple[int, ...]:
     return tuple(torch.tensor(values).shape)
-
-
-def _misfits(open_: Sequence[Parameter], template: Sequence[str]) -> int:
-    return sum(p.looks_integer != role.startswith(INTEGER) for p, role in zip(open_, template, strict=True))
 
 
 def _bind(
@@ -239,7 +261,7 @@ class _Trial:
         try:
             with _quiet(), torch.random.fork_rng(devices=devices), mode, torch.enable_grad():
                 return self._runs(inputs, level, fake)
-        except Exception as error:  # whatever it is, the kernel does not take these inputs
+        except (Exception, SystemExit) as error:  # whatever it is, the kernel does not take these inputs
             self.first_error = self.first_error or f"{type(error).__name__}: {error}".splitlines()[0]
             return False
 
@@ -267,6 +289,14 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.disabled = before
+
+
+def _sizes_of(kernel: Kernel) -> dict[str, int]:
+    """Return the sizes that the weight of a module fixes for its input: the last dimension, the channels."""
+    weight = next(iter(kernel.parameters()), None) if isinstance(kernel, torch.nn.Module) else None
+    if weight is None or weight.dim() == 0:
+        return {}
+    return {"K": weight.shape[-1]} if weight.dim() < 3 else {"C": weight.shape[1]}
 
 
 def _empty(given: Input, device: str) -> Any:

@@ -281,6 +281,13 @@ def test_exit_code_follows_the_outcome(
     assert exactref("gradcheck", "kernels:Square")[0] == code
 
 
+def test_kernel_that_ends_the_program_never_passes(folder: Path, engine: Engine, exactref: Call) -> None:
+    engine(SystemExit(0))
+    code, out, _ = exactref("gradcheck", "kernels:Square")
+    assert code == 1
+    assert out.startswith("kernels:Square: raised\n  the kernel ended the program: sys.exit(0)\n")
+
+
 def test_report_without_elements_exits_5(folder: Path, engine: Engine, exactref: Call, reports: Any) -> None:
     engine(reports.report(reports.row(elements=0, covered=0)))
     code, out, _ = exactref("gradcheck", "kernels:Square")

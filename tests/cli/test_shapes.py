@@ -45,6 +45,20 @@ class WrongMatmul(torch.autograd.Function):
         return grad @ B, A.T @ grad
 
 
+class Unfinished(torch.autograd.Function):
+    """The gradient of y is missing; the forward would take integers too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return grad * y, None
+
+
 @pytest.mark.parametrize(
     ("kernel", "shapes"),
     [
@@ -86,6 +100,26 @@ def test_functions_get_shapes_that_their_backward_accepts(stem: str, shapes: str
 
 def test_faulty_backward_does_not_move_the_trial_to_shapes_that_hide_it() -> None:
     assert found(WrongMatmul) == "A=16x32 B=32x8"
+
+
+def test_missing_gradient_does_not_make_its_input_an_integer() -> None:
+    assert found(Unfinished) == "x=16x32 y=16x32"
+
+
+def test_backward_that_reads_values_is_tried_on_real_tensors() -> None:
+    assert found(case("B49", "Wrong")) == found(case("B49", "Right"))
+
+
+@pytest.mark.parametrize(
+    ("module", "shapes"),
+    [
+        (torch.nn.Linear(7, 3), "input=16x7"),
+        (torch.nn.Conv1d(5, 2, 3), "input=2x5x12"),
+        (torch.nn.Tanh(), "input=16x32"),
+    ],
+)
+def test_module_fixes_sizes_of_its_input(module: torch.nn.Module, shapes: str) -> None:
+    assert found(module) == shapes
 
 
 def test_given_shapes_bind_the_others() -> None:
