@@ -176,12 +176,12 @@ def _user_line() -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         standard = name.startswith(_STANDARD) and "site-packages" not in name
-        if not standard and not name.startswith((_TORCH, _OURS, "<")):
+        if not standard and not name.startswith((_TORCH, *_OURS, "<")):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
 
 
 _TORCH = str(pathlib.Path(torch.__file__).parent)
-_OURS = str(pathlib.Path(__file__).parent)
+_OURS = tuple(str(pathlib.Path(__file__).parent.parent / part) for part in ("kernels_core", "exactref", "exactref_cli"))
 _STANDARD = sysconfig.get_paths()["stdlib"]

@@ -145,9 +145,9 @@ class _KernelRaisedError(Exception):
 def _phase(name: str) -> Iterator[None]:
     try:
         yield
-    except ExactRefError:
+    except (ExactRefError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # a kernel that calls sys.exit has not returned its result either
         raise _KernelRaisedError(Raised(name, f"{type(error).__name__}: {error}", user_frames(error))) from error
 
 
