@@ -29,7 +29,7 @@ from kernels_core.errors import UsageError
 from kernels_core.formats import format_of
 from kernels_core.program import Program, Ref
 
-CHUNK = 1 << 19  # elements decided at a time: memory stays bounded, verdicts do not depend on it
+CHUNK = 1 << 15  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
 _SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid|
 
 
@@ -65,14 +65,16 @@ def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float
     """
     if not enclosure.floating:
         return _decide_integers(actual, enclosure)
-    verdict = torch.empty(actual.numel(), dtype=torch.int8)
+    verdict = torch.zeros(actual.numel(), dtype=torch.int8)
     value, mid = actual.reshape(-1), enclosure.mid.reshape(-1)
     bound = None if enclosure.bound is None else enclosure.bound.expand(enclosure.shape).reshape(-1)
     own = rad.expand(enclosure.shape).reshape(-1) if isinstance(rad, torch.Tensor) else rad
     for start in range(0, len(verdict), CHUNK):
         part = slice(start, start + CHUNK)
-        verdict[part] = _decide_part(value[part], mid[part], None if bound is None else bound[part],
-                                     own[part] if isinstance(own, torch.Tensor) else own)  # fmt: skip
+        found = _decide_part(value[part], mid[part], None if bound is None else bound[part],
+                             own[part] if isinstance(own, torch.Tensor) else own)  # fmt: skip
+        if found is not None:
+            verdict[part] = found
     waiting = torch.nonzero(verdict == Element.UNDECIDED).reshape(-1).numpy()
     if len(waiting) and source is not None:
         _decide_exactly(verdict, waiting, value, bound, source, budget)
@@ -87,15 +89,15 @@ def _decide_integers(actual: torch.Tensor, enclosure: Enclosure) -> torch.Tensor
     return verdict
 
 
-def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any) -> torch.Tensor:
-    value = actual.detach().to(torch.float64)
-    error = (value - mid).abs_()
+def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any) -> torch.Tensor | None:
+    """Return the codes, or None where every element is covered."""
+    error = actual.detach().to(torch.float64, copy=True).sub_(mid).abs_()
     allowed = torch.zeros_like(mid) if bound is None else bound
     room = allowed * (1 - rad) if not isinstance(rad, torch.Tensor) else allowed - rad * _SLACK
-    covered = error * _SLACK <= room
-    if bool(covered.all()) and (bound is None or float(bound.max()) < torch.finfo(actual.dtype).max):
-        return torch.zeros(len(value), dtype=torch.int8)
-    return _decide_slowly(value, mid, allowed, rad, actual.dtype, error, covered).cpu()
+    room.sub_(error, alpha=_SLACK)  # the sign of a rounded difference is that of the comparison
+    if float(room.min()) >= 0 and float(allowed.max()) < torch.finfo(actual.dtype).max:
+        return None
+    return _decide_slowly(actual.detach().to(torch.float64), mid, allowed, rad, actual.dtype, error, room >= 0).cpu()
 
 
 def _decide_slowly(value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor, rad: Any, dtype: torch.dtype,

@@ -140,9 +140,9 @@ def _apply(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], local:
 
 def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosure:
     """Give infinities and NaN their class: see enclosure.py for what mid and bound mean then."""
-    if value.bound is None or all_finite(value.bound):
-        return value
     rule = registry()[step.name]
+    if rule.classed or value.bound is None or all_finite(value.bound):
+        return value
     finite = value.mid.isfinite()
     bound = torch.where(value.bound.isnan(), torch.inf, value.bound)
     if bool(finite.all()) or rule.aligned != "right" or rule.tiles(step) == 0:

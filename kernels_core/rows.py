@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.coverage import Element
-from kernels_core.formats import format_of, ulp
+from kernels_core.coverage import CHUNK, Element
+from kernels_core.formats import Format, format_of, ulp
 from kernels_core.reference import Result
 from kernels_core.report import Element as Shown
 from kernels_core.report import Failure, TensorReport, Verdict
@@ -21,11 +21,11 @@ SHOWN = 10
 def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorReport:
     """Decide every element of `actual` and return its row."""
     verdict, kinks = result.verdict_and_kinks(actual)
-    counts = torch.bincount(verdict.reshape(-1).long(), minlength=4).tolist()
+    counts = [int((verdict == element).sum()) for element in Element] if bool(verdict.any()) else [verdict.numel(), 0, 0, 0]
     failure = None
     if counts[Element.VIOLATED]:
         failure = explain(result, actual.detach().to(result.enclosure.mid.device), verdict == Element.VIOLATED)
-    error_ulp, bound_ulp, used = _figures(result, actual, verdict)
+    error_ulp, bound_ulp, used = _figures(result, actual)
     return TensorReport(
         name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
@@ -52,31 +52,37 @@ def _verdict(counts: list[int]) -> Verdict:
     return Verdict.COVERED
 
 
-def _figures(result: Result, actual: Tensor, verdict: Tensor) -> tuple[float, float, float]:
-    """Return (largest error in ulp, median bound in ulp, largest error / bound), in pieces so that memory stays bounded."""
+def _figures(result: Result, actual: Tensor) -> tuple[float, float, float]:
+    """Return (largest error in ulp, median bound in ulp, largest error / bound), in pieces that stay in the cache."""
     if not result.enclosure.floating or not actual.numel():
         return 0.0, 0.0, 0.0
     fmt = format_of(actual.dtype)
     values, mids = actual.detach().reshape(-1), result.enclosure.mid.reshape(-1)
     bounds = result.enclosure.bound_or_zero().expand(result.enclosure.shape).reshape(-1)
-    worst, used, medians = 0.0, 0.0, []
-    for start in range(0, values.numel(), 1 << 19):
-        part = slice(start, start + (1 << 19))
-        value, mid, bound = values[part].to(mids.device, torch.float64), mids[part], bounds[part]
-        error = (value - mid).abs_()
-        error[value == mid] = 0
-        step = ulp(mid, fmt)
-        worst = max(worst, _largest(error / step))
-        used = max(used, _largest(torch.where(bound > 0, error / bound, torch.where(error > 0, torch.inf, 0.0))))
-        sample = (bound / step)[:: max(1, value.numel() // 4096)]
-        medians.append(sample[sample.isfinite()])
-    found = torch.cat(medians)
-    return worst, float(found.median()) if found.numel() else 0.0, used
+    worst = used = 0.0
+    for start in range(0, values.numel(), CHUNK):
+        part = slice(start, start + CHUNK)
+        error = values[part].to(mids.device, torch.float64, copy=True).sub_(mids[part]).abs_()
+        if not math.isfinite(float(error.sum())):
+            error[values[part].to(mids) == mids[part]] = 0
+        used = _largest_ratio(used, error, bounds[part])
+        worst = _largest_ratio(worst, error, ulp(mids[part], fmt))
+    return worst, _median_ulp(mids, bounds, fmt), used
 
 
-def _largest(value: Tensor) -> float:
-    value = torch.where(value.isnan(), 0.0, value)
-    return float(value.max()) if value.numel() else 0.0
+def _largest_ratio(so_far: float, top: Tensor, bottom: Tensor) -> float:
+    """Return the larger of `so_far` and max(top / bottom), 0 / 0 and NaN counting as 0; divides only where it may grow."""
+    if float(torch.sub(top, bottom, alpha=so_far).max()) <= 0:
+        return so_far
+    return max(so_far, float((top / bottom).nan_to_num_(nan=0.0, posinf=math.inf).max()))
+
+
+def _median_ulp(mids: Tensor, bounds: Tensor, fmt: Format) -> float:
+    """Return the median bound in ulp of at most 8192 elements, evenly spread."""
+    spread = slice(None, None, -(-mids.numel() // 8192))
+    sample = bounds[spread] / ulp(mids[spread], fmt)
+    sample = sample[sample.isfinite()]
+    return float(sample.median()) if sample.numel() else 0.0
 
 
 def explain(result: Result, actual: Tensor, failing: Tensor) -> Failure:

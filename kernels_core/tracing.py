@@ -11,6 +11,7 @@ Source: torch.fx.experimental.proxy_tensor, torch.func, torch._decomp (PyTorch 2
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -203,6 +204,7 @@ def _nodes_so_far() -> set[str]:
     return {node.name for node in mode.tracer.graph.nodes}
 
 
+@functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     rules = registry()
     return {op: rule for op, rule in torch._decomp.decomposition_table.items() if str(op) not in rules}

@@ -1,4 +1,4 @@
-"""Matrix products.
+"""Matrix products, with or without a summand: beta s + alpha (a @ b).
 
 With A, B the bounds of the operands and K the inner dimension, for any order of summation, with or without FMA:
 
@@ -6,89 +6,223 @@ With A, B the bounds of the operands and K the inner dimension, for any order of
 
 Source: Jeannerod and Rump, SIMAX 34 (2013), theorem 4.2: n u |x|^T |y| without a limit on n, barring underflow in the
 products; each of the K products may underflow by eta_acc / 2, which the further additions can only add up.
+
+A summand is one term more, at any place of the sum; alpha may be multiplied into an operand or into the product, beta
+into the summand, and each of these products is rounded once more. All is rounded once to a 16-bit result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from kernels_core.arithmetic import INFLATE, Local
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.rules.cones import broadcast_index
+from kernels_core.rules.nonnegative import Weight, nonnegative_product
 from kernels_core.rules.record import Family, Rule
+from kernels_core.rules.special_products import classed_product
 
-Product = Any
+Number = int | float
 
 
-def product(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
-    """Return the enclosure of a @ b in the accumulator, before it is stored."""
-    inner = a.mid.shape[-1]
+def product(local: Local, a: Enclosure, b: Enclosure, more: float = 0.0) -> Enclosure:
+    """Return the enclosure of a @ b in the accumulator, before it is stored; `more` roundings on each term's path."""
     multiply = torch.mm if a.mid.dim() == 2 else torch.bmm
-    mid = multiply(a.mid, b.mid)
-    slope = inner * local.u_acc
-    upper_a, upper_b = a.magnitude_upper(), b.magnitude_upper()
+    slope = relative_error(a.mid.shape[-1], local.u_acc, more)
+    value = Enclosure(multiply(a.mid, b.mid), _product_bound(multiply, a, b, slope, a.mid.shape[-1] * local.eta_acc))
+    return value if all_finite(value.bound) else classed_product(a, b, value)  # type: ignore[arg-type]
+
+
+def relative_error(inner: int, u: float, more: float = 0.0) -> float:
+    """Return (1 + K u)(1 + u)^more - 1: the relative error granted to each term of a sum of K products."""
+    extra = more * u * (1 + more * u)
+    return (inner * u + extra + inner * u * extra) * INFLATE
+
+
+def _product_bound(multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, slope: float, underflow: float) -> torch.Tensor:
+    """Return the bound of the module."""
     if a.bound is None and b.bound is None:
-        bound = nonnegative_product(multiply, upper_a, upper_b).mul_(slope)
+        bound = nonnegative_product(multiply, Weight(a.mid, None, slope), Weight(b.mid))
     elif a.bound is None:
-        bound = nonnegative_product(multiply, upper_a, b.bound + slope * upper_b)  # type: ignore[operator]
+        bound = nonnegative_product(multiply, Weight(a.mid), Weight(b.mid, b.bound, slope, 1 + slope))
     else:
-        bound = nonnegative_product(multiply, a.bound + slope * upper_a, upper_b)
+        bound = nonnegative_product(multiply, Weight(a.mid, a.bound, slope, 1 + slope), Weight(b.mid, b.bound))
         if b.bound is not None:
-            bound += nonnegative_product(multiply, a.mid.abs(), b.bound)
-    return Enclosure(mid, bound.add_(inner * local.eta_acc).mul_(INFLATE))
+            bound = bound.add_(nonnegative_product(multiply, Weight(a.mid), Weight(None, b.bound))).mul_(INFLATE)
+    return bound.add_(underflow * INFLATE)
 
 
-def nonnegative_product(multiply: Product, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return an upper bound of a @ b for non-negative float64 matrices, computed in float32 where their range allows.
+def affine(local: Local, summand: Enclosure | None, a: Enclosure, b: Enclosure, beta: Number, alpha: Number,
+           more: float = 0.0) -> Enclosure:
+    """Return beta summand + alpha (a @ b) in the accumulator; a summand with beta = 0 is not read (as in PyTorch)."""
+    if summand is None or beta == 0:
+        return _scaled(local, product(local, a, b, more + (alpha != 1)), alpha)
+    value = _scaled(local, product(local, a, b, more + 1 + (alpha != 1)), alpha)
+    slope = relative_error(a.mid.shape[-1] + 1, local.u_acc, more + (beta != 1))
+    kept = summand.mid.abs() * abs(beta)
+    extra = kept.mul(slope * INFLATE) if summand.bound is None else (kept * slope).add_(summand.bound * (abs(beta) * (1 + slope) * INFLATE))
+    mid = summand.mid * beta + value.mid
+    bound = (value.bound_or_zero() + extra + 2 * local.eta_acc).mul_(INFLATE)
+    return Enclosure(mid, bound) if all_finite(bound) and all_finite(mid) else _classed_sum(summand, beta, value, mid, bound)
 
-    Scaled by powers of two so that the largest entry of each is in [1, 2), entries below 2^-60 of it are raised to
-    that, so that nothing underflows; the float32 product then errs by at most K u sum(ab) + K eta (see the module) plus
-    two roundings of the inputs, which the factor 1 + (2 K + 8) u covers.
+
+def _scaled(local: Local, value: Enclosure, alpha: Number) -> Enclosure:
+    if alpha == 1:
+        return value
+    bound = value.bound_or_zero() * (abs(alpha) * INFLATE) + local.eta_acc
+    bound = torch.where(value.mid.isfinite(), bound, value.bound_or_zero())
+    return Enclosure(value.mid * alpha, bound)
+
+
+def _classed_sum(summand: Enclosure, beta: Number, value: Enclosure, mid: torch.Tensor, bound: torch.Tensor) -> Enclosure:
+    """An infinity or NaN is certain where one term is certainly so and the other bounded, or certainly so too."""
+    scaled = summand.mid * beta
+    own = summand.bound_or_zero()
+    sure = [(~x.isfinite() & (e == 0)) for x, e in ((scaled, own), (value.mid, value.bound_or_zero()))]
+    bounded = [x.isfinite() & e.isfinite() for x, e in ((scaled, own), (value.mid, value.bound_or_zero()))]
+    certain = (sure[0] & (bounded[1] | sure[1])) | (sure[1] & bounded[0])
+    certain = certain | (sure[0] & scaled.isnan()) | (sure[1] & value.mid.isnan())
+    bound = torch.where(certain, 0.0, torch.where(mid.isfinite() & ~bound.isnan(), bound, torch.inf))
+    return Enclosure(torch.where(certain | mid.isfinite(), mid, torch.nan), bound)
+
+
+Shape = Callable[[Enclosure, Enclosure], tuple[Enclosure, Enclosure]]
+
+
+def _reshaped(value: Enclosure, change: Callable[[torch.Tensor], torch.Tensor]) -> Enclosure:
+    bound = None if value.bound is None else change(value.bound.expand(value.shape))
+    return Enclosure(change(value.mid), bound)
+
+
+def _as_given(a: Enclosure, b: Enclosure) -> tuple[Enclosure, Enclosure]:
+    return a, b
+
+
+def _matrix_vector(a: Enclosure, b: Enclosure) -> tuple[Enclosure, Enclosure]:
+    return a, _reshaped(b, lambda t: t.unsqueeze(-1))
+
+
+def _vectors(a: Enclosure, b: Enclosure) -> tuple[Enclosure, Enclosure]:
+    return _reshaped(a, lambda t: t.unsqueeze(0)), _reshaped(b, lambda t: t.unsqueeze(-1))
+
+
+def _outer(a: Enclosure, b: Enclosure) -> tuple[Enclosure, Enclosure]:
+    return _reshaped(a, lambda t: t.unsqueeze(-1)), _reshaped(b, lambda t: t.unsqueeze(0))
+
+
+def _joined_batches(a: Enclosure, b: Enclosure) -> tuple[Enclosure, Enclosure]:
+    return _reshaped(a, lambda t: t.transpose(0, 1).flatten(1)), _reshaped(b, lambda t: t.flatten(0, 1))
+
+
+def _plain(shape: Shape) -> Any:
+    def bound(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
+        if not a.floating:
+            return _integers(local, a, b)
+        return _shaped(local, affine(local, None, *shape(a, b), 0, 1))
+
+    return bound
+
+
+def _with_summand(shape: Shape) -> Any:
+    def bound(local: Local, summand: Enclosure, a: Enclosure, b: Enclosure, *, beta: Number = 1, alpha: Number = 1) -> Enclosure:
+        if not a.floating:
+            return _integers(local, summand, a, b, beta=beta, alpha=alpha)
+        if shape is _matrix_vector and summand.mid.dim():
+            summand = _reshaped(summand, lambda t: t.unsqueeze(-1))
+        return _shaped(local, affine(local, summand, *shape(a, b), beta, alpha, _narrow_roundings(local, shape, a)))
+
+    return bound
+
+
+def _narrow_roundings(local: Local, shape: Shape, a: Enclosure) -> float:
+    """Return how often PyTorch rounds to a 16-bit result on the way, in units of u_acc.
+
+    addbmm adds batch after batch to its result; addr multiplies alpha, the vectors and beta in 16-bit steps.
     """
-    inner = a.shape[-1]
-    (x, scale_x), (y, scale_y) = _normalised(a), _normalised(b)
-    if x is None or y is None:
-        return multiply(a, b).mul_(1 + (inner + 4) * 2.0**-52)
-    result = multiply(x, y).to(torch.float64)
-    return result.mul_((1 + (2 * inner + 8) * 2.0**-24) * scale_x * scale_y)
+    if local.dtype is local.compute or shape not in (_joined_batches, _outer):
+        return 0.0
+    return (a.shape[0] if shape is _joined_batches else 2) * local.u / local.u_acc
 
 
-def _normalised(a: torch.Tensor) -> tuple[torch.Tensor | None, float]:
-    """Return a float32 copy scaled to [2^-60, 2), or None where the range of the entries does not allow it."""
-    largest = float(a.max()) if a.numel() else 0.0
-    if a.numel() < 1 << 14 or not 2.0**-900 < largest < 2.0**900:
-        return None, 1.0
-    scale = 2.0 ** (np.frexp(largest)[1] - 1)
-    return (a * (1 / scale)).to(torch.float32).clamp_(min=2.0**-60), float(scale)
+def _shaped(local: Local, value: Enclosure) -> Enclosure:
+    return local.stored(_reshaped(value, lambda t: t.reshape(local.step.shape)))
 
 
-def _matrix(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
-    return local.stored(product(local, a, b))
+def _integers(local: Local, *operands: Enclosure, **kwargs: Any) -> Enclosure:
+    """Integers by PyTorch itself, exact; all unsure where any operand is."""
+    mid = local.step.op(*(v.mid for v in operands), **kwargs)  # type: ignore[misc]
+    unsure = any(v.unsure is not None and bool(v.unsure.any()) for v in operands)
+    return Enclosure(mid, None, torch.ones_like(mid, dtype=torch.bool) if unsure else None)
 
 
-def _indices(call: Any) -> list[np.ndarray]:
-    """Row of the first, column of the second: (n, K) each."""
+def _matrix_cone(call: Any) -> list[np.ndarray]:
+    """Row of the first, column of the second: (n, K) each; a vector is a matrix of one row or column."""
     first, second = call.step.operand_metas[-2:]
-    *batch, rows, inner = first.shape
-    columns = second.shape[-1]
+    *_, rows, inner = first.shape
+    columns = second.shape[-1] if len(second.shape) > 1 else 1
     index, column = np.divmod(call.index, columns)
-    batch_index, row = np.divmod(index, rows)
+    batch, row = np.divmod(index, rows)
     k = np.arange(inner)
-    a = (batch_index * rows + row)[:, None] * inner + k
-    b = (batch_index[:, None] * inner + k) * columns + column[:, None]
-    return [a, b]
+    a = (batch * rows + row)[:, None] * inner + k
+    b = (batch[:, None] * inner + k) * columns + column[:, None]
+    return [*_summand_cone(call), a, b]
+
+
+def _dot_cone(call: Any) -> list[np.ndarray]:
+    k = np.broadcast_to(np.arange(call.step.operand_metas[0].numel), (len(call.index), call.step.operand_metas[0].numel))
+    return [k, k]
+
+
+def _outer_cone(call: Any) -> list[np.ndarray]:
+    row, column = np.divmod(call.index, call.step.operand_metas[-1].numel)
+    return [*_summand_cone(call), row[:, None], column[:, None]]
+
+
+def _joined_cone(call: Any) -> list[np.ndarray]:
+    batches, rows, inner = call.step.operand_metas[-2].shape
+    columns = call.step.operand_metas[-1].shape[-1]
+    row, column = np.divmod(call.index, columns)
+    batch, k = (part.reshape(-1) for part in np.indices((batches, inner)))
+    a = (batch * rows + row[:, None]) * inner + k
+    b = (batch * inner + k) * columns + column[:, None]
+    return [*_summand_cone(call), a, b]
+
+
+def _summand_cone(call: Any) -> list[np.ndarray]:
+    if len(call.step.operand_metas) == 2:
+        return []
+    if call.step.kwargs.get("beta", 1) == 0:
+        return [np.full(len(call.index), -1, dtype=np.int64)]
+    return [broadcast_index(call.step.operand_metas[0], call.meta, call.index)]
 
 
 def inner_products(call: Any, a: Any, b: Any) -> Any:
     """Return the exact inner products along the second axis."""
-    zero = call.numbers.real(0)
+    zero = call.numbers.real(0) if call.meta.dtype.is_floating_point else 0
     return np.add.reduce(a * b, axis=1, initial=zero) if a.shape[1] else np.full(a.shape[0], zero, dtype=object)
+
+
+def _affine_exact(call: Any, summand: Any, a: Any, b: Any) -> Any:
+    beta, alpha = (call.numbers.of(call.step.kwargs.get(name, 1)) for name in ("beta", "alpha"))
+    value = inner_products(call, a, b) * alpha
+    return value if call.step.kwargs.get("beta", 1) == 0 else value + summand * beta
 
 
 FAMILY = Family()
 FAMILY.add(
-    Rule("aten.mm.default", _matrix, _indices, inner_products),
-    Rule("aten.bmm.default", _matrix, _indices, inner_products),
+    Rule("aten.mm.default", _plain(_as_given), _matrix_cone, inner_products, classed=True),
+    Rule("aten.bmm.default", _plain(_as_given), _matrix_cone, inner_products, classed=True),
+    Rule("aten.mv.default", _plain(_matrix_vector), _matrix_cone, inner_products, classed=True),
+    Rule("aten.dot.default", _plain(_vectors), _dot_cone, inner_products, classed=True),
+    Rule("aten.vdot.default", _plain(_vectors), _dot_cone, inner_products, classed=True),
+    Rule("aten.ger.default", _plain(_outer), _outer_cone, inner_products, classed=True),
+    Rule("aten.addmm.default", _with_summand(_as_given), _matrix_cone, _affine_exact, classed=True),
+    Rule("aten.baddbmm.default", _with_summand(_as_given), _matrix_cone, _affine_exact, classed=True),
+    Rule("aten.addmv.default", _with_summand(_matrix_vector), _matrix_cone, _affine_exact, classed=True),
+    Rule("aten.addr.default", _with_summand(_outer), _outer_cone, _affine_exact, classed=True),
+    Rule("aten.addbmm.default", _with_summand(_joined_batches), _joined_cone, _affine_exact, classed=True),
 )

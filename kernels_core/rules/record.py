@@ -38,6 +38,7 @@ class Rule:
         keeps_inf: a certain infinity in one operand makes the result certainly infinite or NaN whatever finite
             value the others take (sums).
         poles: an infinity from finite operands is the exact limit (1/0), not an overflow.
+        classed: the rule gives infinities and NaN their class itself, bounds are never NaN.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Rule:
     aligned: str = "right"
     keeps_inf: bool = False
     poles: bool = False
+    classed: bool = False
 
 
 class Family(Mapping[str, Rule]):
