@@ -1,0 +1,239 @@
+"""PyTorch's operator database: its eager forward and gradient as the kernel, the same operator as the reference.
+
+    python benchmarks/operators.py --workers 2 [--only REGEX] [--samples 6] [--dtype float32] [--json FILE]
+
+One line for each differentiable entry: certified, violated, undecided, unconstrained, unsupported, random, error. An
+entry is certified when every element of all outputs and gradients of at least three samples (or of all that it has) is
+covered and no element of any sample is violated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import multiprocessing
+import pathlib
+import re
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from kernels_core.coverage import Element
+from kernels_core.errors import TraceError, UnsupportedOperation
+from kernels_core.exact import Budget
+from kernels_core.reference import Check, reference
+from kernels_core.verify import _KernelRaisedError, draw_upstream, run_kernel
+
+Entry = dict[str, Any]
+ORDER = (
+    "violated",
+    "error",
+    "timeout",
+    "unsupported",
+    "random",
+    "untraceable",
+    "undecided",
+    "unconstrained",
+    "certified",
+)
+
+
+class OutOfTimeError(BaseException):
+    """The entry's time is over (not an Exception, so that nothing in between takes it for a failed trace)."""
+
+
+def entries(dtype: torch.dtype) -> list[Any]:
+    """Return the differentiable entries of the database."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return [
+        op
+        for op in op_db
+        if op.supports_autograd and dtype in op.supported_dtypes("cpu") and dtype in op.supported_backward_dtypes("cpu")
+    ]
+
+
+def title(op: Any) -> str:
+    """Return the name of an entry with its variant."""
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Any]:
+    """Yield up to `count` samples whose eager run works, those with elements first."""
+    empty = []
+    found = 0
+    torch.manual_seed(0)
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = op(sample.input, *sample.args, **sample.kwargs)
+        except Exception:
+            continue
+        leaves = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+        if not any(t.numel() for t in leaves):
+            empty.append(sample)
+            continue
+        yield sample
+        found += 1
+        if found == count:
+            return
+    yield from empty[: count - found]
+
+
+def check_sample(op: Any, sample: Any) -> collections.Counter[str]:
+    """Return how many elements have each verdict; None of them where the eager run raises."""
+
+    def function(given: Any, args: Any, kwargs: Any) -> Any:
+        return op(given, *args, **kwargs)
+
+    arguments = {"given": sample.input, "args": list(sample.args), "kwargs": dict(sample.kwargs)}
+    check = Check(reference(function), arguments, budget=Budget(seconds=5.0))
+    check.wrt = [name for name in check.wrt if check.tensors[name].requires_grad]
+    check.tensors = {name: t.detach() for name, t in check.tensors.items()}
+    upstream = draw_upstream(check, 0)
+    outputs, gradients = run_kernel(function, arguments, arguments, check, upstream)
+    counts: collections.Counter[str] = collections.Counter()
+    for name, result in check.both(upstream).items():
+        actual = gradients[name] if name in gradients else outputs[name]
+        verdict = result.verdict(torch.zeros(result.meta.shape, dtype=result.meta.dtype) if actual is None else actual)
+        for element in Element:
+            here = int((verdict == element).sum())
+            counts[element.name.lower()] += here
+            if here and element is not Element.COVERED:
+                counts[f"{element.name.lower()} {name}"] += here
+    return counts
+
+
+def judge(op: Any, dtype: torch.dtype, count: int) -> Entry:
+    """Return the entry's verdict and its reasons."""
+    verdicts: collections.Counter[str] = collections.Counter()
+    notes: list[str] = []
+    for number, sample in enumerate(samples(op, dtype, count)):
+        verdict, note = _judge_sample(op, sample)
+        verdicts[verdict] += 1
+        if note:
+            notes.append(f"sample {number}: {note}")
+    verdicts.pop("skipped", None)
+    total = sum(verdicts.values())
+    if total == 0:
+        return {"verdict": "unsupported", "notes": ["no sample"], "samples": {}}
+    worst = next(v for v in ORDER if verdicts[v])
+    enough = verdicts["certified"] >= min(3, total) and not verdicts["violated"] and not verdicts["error"]
+    return {"verdict": "certified" if enough else worst, "samples": dict(verdicts), "notes": notes}
+
+
+def _judge_sample(op: Any, sample: Any) -> tuple[str, str]:
+    try:
+        counts = check_sample(op, sample)
+    except _KernelRaisedError:
+        return "skipped", ""
+    except UnsupportedOperation as error:
+        return ("random" if "random" in str(error) else "unsupported"), error.operation
+    except TraceError as error:
+        return "untraceable", str(error).splitlines()[0]
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        ours = [f for f in traceback.extract_tb(error.__traceback__) if "kernels_core" in f.filename]
+        where = " < ".join(f"{pathlib.Path(f.filename).name}:{f.lineno}" for f in (frame, *ours[::-1][:2]))
+        return "error", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]} at {where}"
+    details = ", ".join(f"{n} {key}" for key, n in counts.items() if " " in key)
+    for verdict in ("violated", "undecided", "unconstrained"):
+        if counts[verdict]:
+            return verdict, details
+    return "certified", ""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise OutOfTimeError after this time, and again each second until it is heard."""
+
+    def over(*_: Any) -> None:
+        raise OutOfTimeError
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+_ENTRIES: dict[torch.dtype, list[Any]] = {}
+
+
+def _one(job: tuple[int, str, int, float]) -> Entry:
+    number, dtype_name, count, seconds = job
+    dtype = getattr(torch, dtype_name)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if dtype not in _ENTRIES:
+        _ENTRIES[dtype] = entries(dtype)
+    op = _ENTRIES[dtype][number]
+    start = time.monotonic()
+    try:
+        with time_limit(seconds):
+            found = judge(op, dtype, count)
+    except OutOfTimeError:
+        found = {"verdict": "timeout", "notes": [f"more than {seconds} s"], "samples": {}}
+    except Exception as error:
+        found = {"verdict": "error", "notes": [f"{type(error).__name__}: {error}"[:300]], "samples": {}}
+    return {"name": title(op), **found, "seconds": round(time.monotonic() - start, 2)}
+
+
+def _line(found: Entry) -> str:
+    of = f"{found['samples'].get('certified', 0)}/{sum(found['samples'].values())}"
+    note = "; ".join(dict.fromkeys(found["notes"]))[:400]
+    return f"{found['verdict']:14} {found['name']:45} {of:6} {found['seconds']:5} s  {note}\n"
+
+
+def missing(found: list[Entry]) -> collections.Counter[str]:
+    """Return how many entries each operation without a rule keeps from being certified."""
+    counts: collections.Counter[str] = collections.Counter()
+    for entry in found:
+        if entry["verdict"] == "unsupported":
+            counts.update({note.split(": ", 1)[-1] for note in entry["notes"]})
+    return counts
+
+
+def main() -> int:
+    """Run and print; exit 1 on any violation or error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="regular expression on the entry's name")
+    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=20.0, help="time limit of one entry")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    start, dtype = time.monotonic(), getattr(torch, options.dtype)
+    chosen = [n for n, op in enumerate(entries(dtype)) if re.search(options.only, title(op))]
+    jobs = [(n, options.dtype, max(3, options.samples), options.seconds) for n in chosen]
+    found = []
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        for entry in pool.imap_unordered(_one, jobs):
+            found.append(entry)
+            sys.stdout.write(_line(entry))
+            sys.stdout.flush()
+    totals = collections.Counter(entry["verdict"] for entry in found)
+    sys.stdout.write(f"{len(found)} entries: " + ", ".join(f"{totals[v]} {v}" for v in reversed(ORDER) if totals[v]))
+    sys.stdout.write(
+        f"; {time.monotonic() - start:.0f} s\noperations without a rule: {dict(missing(found).most_common())}\n"
+    )
+    if options.json:
+        options.json.write_text(json.dumps(sorted(found, key=lambda e: e["name"]), indent=1))
+    return 1 if totals["violated"] or totals["error"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
