@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -59,6 +59,7 @@ class Arithmetic:
         kinks: True where a tie of two certain floating values in a comparison counts as unsure.
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
+        copies: what rules keep of exact operands that come back: an input of a product is read by its gradients too.
     """
 
     profile: Profile = dataclasses.field(default_factory=lambda: PROFILES["ieee"])
@@ -66,6 +67,7 @@ class Arithmetic:
     kinks: bool = False
     rad_lost: bool = False
     ties: int = 0
+    copies: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
 
 class Local:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ import torch
 from kernels_core import exact as exact_tier
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import UsageError
-from kernels_core.formats import format_of
+from kernels_core.formats import Format, format_of, ulp
 from kernels_core.program import Program, Ref
 
 CHUNK = 1 << 15  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
@@ -52,8 +53,33 @@ class Source:
     integers: Mapping[Ref, Enclosure]
 
 
+@dataclasses.dataclass
+class Figures:
+    """What a decision saw on its way.
+
+    Attributes:
+        error_ulp: largest |actual - mid| in ulp of the format at mid.
+        used: largest |actual - mid| / bound; inf where a value differs and its bound is 0.
+    """
+
+    error_ulp: float = 0.0
+    used: float = 0.0
+
+    def see(self, error: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor, fmt: Format) -> None:
+        """Take in |actual - mid| of some elements."""
+        self.used = _largest_ratio(self.used, error, bound)
+        self.error_ulp = _largest_ratio(self.error_ulp, error, ulp(mid, fmt))
+
+
+def _largest_ratio(so_far: float, top: torch.Tensor, bottom: torch.Tensor) -> float:
+    """Return the larger of `so_far` and max(top / bottom), 0 / 0 and NaN counting as 0; divides only where it may grow."""
+    if float(torch.sub(top, bottom, alpha=so_far).max()) <= 0:
+        return so_far
+    return max(so_far, float((top / bottom).nan_to_num_(nan=0.0, posinf=torch.inf).max()))
+
+
 def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float, source: Source | None,
-           budget: exact_tier.Budget) -> torch.Tensor:
+           budget: exact_tier.Budget, figures: Figures | None = None) -> torch.Tensor:
     """Return an int8 tensor of `Element` codes, of the shape of `actual`.
 
     Args:
@@ -62,6 +88,7 @@ def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float
         rad: bound on |mid - exact|, as a tensor or as a fraction of the bound.
         source: for the exact tier; None leaves undecided elements undecided.
         budget: of the exact tier.
+        figures: takes in the errors, where given.
     """
     if not enclosure.floating:
         return _decide_integers(actual, enclosure)
@@ -72,7 +99,7 @@ def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float
     for start in range(0, len(verdict), CHUNK):
         part = slice(start, start + CHUNK)
         found = _decide_part(value[part], mid[part], None if bound is None else bound[part],
-                             own[part] if isinstance(own, torch.Tensor) else own)  # fmt: skip
+                             own[part] if isinstance(own, torch.Tensor) else own, figures)  # fmt: skip
         if found is not None:
             verdict[part] = found
     waiting = torch.nonzero(verdict == Element.UNDECIDED).reshape(-1).numpy()
@@ -89,10 +116,14 @@ def _decide_integers(actual: torch.Tensor, enclosure: Enclosure) -> torch.Tensor
     return verdict
 
 
-def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any) -> torch.Tensor | None:
+def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any,
+                 figures: Figures | None) -> torch.Tensor | None:
     """Return the codes, or None where every element is covered."""
     error = actual.detach().to(torch.float64, copy=True).sub_(mid).abs_()
     allowed = torch.zeros_like(mid) if bound is None else bound
+    if figures is not None:
+        same = error if math.isfinite(float(error.sum())) else torch.where(actual == mid, 0.0, error)
+        figures.see(same, mid, allowed, format_of(actual.dtype))
     room = allowed * (1 - rad) if not isinstance(rad, torch.Tensor) else allowed - rad * _SLACK
     room.sub_(error, alpha=_SLACK)  # the sign of a rounded difference is that of the comparison
     if float(room.min()) >= 0 and float(allowed.max()) < torch.finfo(actual.dtype).max:

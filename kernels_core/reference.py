@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from kernels_core import tracing
-from kernels_core.coverage import Element, Source, decide, require_same_form
+from kernels_core.coverage import Element, Figures, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import InvariantError, TraceError, UsageError, nearest
 from kernels_core.exact import Budget, FlatInputs, resolve
@@ -67,11 +67,16 @@ class Result:
         """Return an int8 tensor of `Element` codes: covered, violated, undecided, unconstrained."""
         return self.verdict_and_kinks(actual)[0]
 
-    def verdict_and_kinks(self, actual: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the codes, and True where the element was accepted only because it lies at a kink."""
+    def verdict_and_kinks(self, actual: Tensor, figures: Figures | None = None) -> tuple[Tensor, Tensor]:
+        """Return the codes, and True where the element was accepted only because it lies at a kink.
+
+        Args:
+            actual: as `covers`.
+            figures: takes in the errors, where given.
+        """
         actual = require_same_form(actual, self.meta.shape, self.meta.dtype, self.name).detach()
         actual = actual.to(self.enclosure.mid.device)
-        verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget)
+        verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
         accepted = torch.zeros_like(verdict, dtype=torch.bool)
         if self.kinks is not None:
             there = decide(actual, self.kinks, self.rad, None, self.budget)

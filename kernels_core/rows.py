@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.coverage import CHUNK, Element
-from kernels_core.formats import Format, format_of, ulp
+from kernels_core.coverage import Element, Figures
+from kernels_core.formats import format_of, ulp
 from kernels_core.reference import Result
 from kernels_core.report import Element as Shown
 from kernels_core.report import Failure, TensorReport, Verdict
@@ -20,17 +20,17 @@ SHOWN = 10
 
 def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorReport:
     """Decide every element of `actual` and return its row."""
-    verdict, kinks = result.verdict_and_kinks(actual)
+    figures = Figures()
+    verdict, kinks = result.verdict_and_kinks(actual, figures)
     counts = [int((verdict == element).sum()) for element in Element] if bool(verdict.any()) else [verdict.numel(), 0, 0, 0]
     failure = None
     if counts[Element.VIOLATED]:
         failure = explain(result, actual.detach().to(result.enclosure.mid.device), verdict == Element.VIOLATED)
-    error_ulp, bound_ulp, used = _figures(result, actual)
     return TensorReport(
         name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
-        unconstrained=counts[Element.UNCONSTRAINED], kinks=int(kinks.sum()), max_error_ulp=error_ulp, bound_ulp=bound_ulp,
-        used=used, precision="", verdict=_verdict(counts), failure=failure, note=note,
+        unconstrained=counts[Element.UNCONSTRAINED], kinks=int(kinks.sum()), max_error_ulp=figures.error_ulp,
+        bound_ulp=_median_ulp(result), used=figures.used, precision="", verdict=_verdict(counts), failure=failure, note=note,
     )  # fmt: skip
 
 
@@ -52,35 +52,14 @@ def _verdict(counts: list[int]) -> Verdict:
     return Verdict.COVERED
 
 
-def _figures(result: Result, actual: Tensor) -> tuple[float, float, float]:
-    """Return (largest error in ulp, median bound in ulp, largest error / bound), in pieces that stay in the cache."""
-    if not result.enclosure.floating or not actual.numel():
-        return 0.0, 0.0, 0.0
-    fmt = format_of(actual.dtype)
-    values, mids = actual.detach().reshape(-1), result.enclosure.mid.reshape(-1)
-    bounds = result.enclosure.bound_or_zero().expand(result.enclosure.shape).reshape(-1)
-    worst = used = 0.0
-    for start in range(0, values.numel(), CHUNK):
-        part = slice(start, start + CHUNK)
-        error = values[part].to(mids.device, torch.float64, copy=True).sub_(mids[part]).abs_()
-        if not math.isfinite(float(error.sum())):
-            error[values[part].to(mids) == mids[part]] = 0
-        used = _largest_ratio(used, error, bounds[part])
-        worst = _largest_ratio(worst, error, ulp(mids[part], fmt))
-    return worst, _median_ulp(mids, bounds, fmt), used
-
-
-def _largest_ratio(so_far: float, top: Tensor, bottom: Tensor) -> float:
-    """Return the larger of `so_far` and max(top / bottom), 0 / 0 and NaN counting as 0; divides only where it may grow."""
-    if float(torch.sub(top, bottom, alpha=so_far).max()) <= 0:
-        return so_far
-    return max(so_far, float((top / bottom).nan_to_num_(nan=0.0, posinf=math.inf).max()))
-
-
-def _median_ulp(mids: Tensor, bounds: Tensor, fmt: Format) -> float:
+def _median_ulp(result: Result) -> float:
     """Return the median bound in ulp of at most 8192 elements, evenly spread."""
-    spread = slice(None, None, -(-mids.numel() // 8192))
-    sample = bounds[spread] / ulp(mids[spread], fmt)
+    if not result.enclosure.floating:
+        return 0.0
+    mids = result.enclosure.mid.reshape(-1)
+    spread = slice(None, None, max(1, -(-mids.numel() // 8192)))
+    bounds = result.enclosure.bound_or_zero().expand(result.enclosure.shape).reshape(-1)
+    sample = bounds[spread] / ulp(mids[spread], format_of(result.meta.dtype))
     sample = sample[sample.isfinite()]
     return float(sample.median()) if sample.numel() else 0.0
 

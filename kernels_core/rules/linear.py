@@ -32,9 +32,11 @@ Number = int | float
 def product(local: Local, a: Enclosure, b: Enclosure, more: float = 0.0) -> Enclosure:
     """Return the enclosure of a @ b in the accumulator, before it is stored; `more` roundings on each term's path."""
     multiply = torch.mm if a.mid.dim() == 2 else torch.bmm
-    slope = relative_error(a.mid.shape[-1], local.u_acc, more)
-    value = Enclosure(multiply(a.mid, b.mid), _product_bound(multiply, a, b, slope, a.mid.shape[-1] * local.eta_acc))
-    return value if all_finite(value.bound) else classed_product(a, b, value)  # type: ignore[arg-type]
+    inner = a.mid.shape[-1]
+    slope, underflow = relative_error(inner, local.u_acc, more), inner * local.eta_acc
+    bound = _product_bound(multiply, a, b, slope, underflow, local.arithmetic.copies)
+    value = Enclosure(multiply(a.mid, b.mid), bound)
+    return value if all_finite(bound) else classed_product(a, b, value)
 
 
 def relative_error(inner: int, u: float, more: float = 0.0) -> float:
@@ -43,16 +45,17 @@ def relative_error(inner: int, u: float, more: float = 0.0) -> float:
     return (inner * u + extra + inner * u * extra) * INFLATE
 
 
-def _product_bound(multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, slope: float, underflow: float) -> torch.Tensor:
+def _product_bound(multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, slope: float, underflow: float,
+                   copies: dict[Any, Any]) -> torch.Tensor:
     """Return the bound of the module."""
     if a.bound is None and b.bound is None:
-        bound = nonnegative_product(multiply, Weight(a.mid, None, slope), Weight(b.mid))
+        bound = nonnegative_product(multiply, Weight(a.mid), Weight(b.mid), copies, slope)
     elif a.bound is None:
-        bound = nonnegative_product(multiply, Weight(a.mid), Weight(b.mid, b.bound, slope, 1 + slope))
+        bound = nonnegative_product(multiply, Weight(a.mid), Weight(b.mid, b.bound, slope, 1 + slope), copies)
     else:
-        bound = nonnegative_product(multiply, Weight(a.mid, a.bound, slope, 1 + slope), Weight(b.mid, b.bound))
+        bound = nonnegative_product(multiply, Weight(a.mid, a.bound, slope, 1 + slope), Weight(b.mid, b.bound), copies)
         if b.bound is not None:
-            bound = bound.add_(nonnegative_product(multiply, Weight(a.mid), Weight(None, b.bound))).mul_(INFLATE)
+            bound = bound.add_(nonnegative_product(multiply, Weight(a.mid), Weight(None, b.bound), copies)).mul_(INFLATE)
     return bound.add_(underflow * INFLATE)
 
 

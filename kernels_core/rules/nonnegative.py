@@ -19,6 +19,7 @@ import torch
 from kernels_core.arithmetic import INFLATE
 
 Product = Any
+Copies = dict[Any, Any]
 
 _PIECE = 1 << 15  # elements converted at a time: the float64 temporaries stay in the cache
 _SMALLEST = 1 << 14  # operands with fewer elements are not worth the conversion
@@ -55,15 +56,23 @@ def _weighted(mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t:
     return found if bound is None else found.add_(bound, alpha=t)
 
 
-def nonnegative_product(multiply: Product, a: Weight, b: Weight) -> torch.Tensor:
-    """Return an upper bound of a @ b in float64; the factor 1 + 2^-47 covers the float64 roundings of the scales."""
+def nonnegative_product(multiply: Product, a: Weight, b: Weight, copies: Copies, factor: float = 1.0) -> torch.Tensor:
+    """Return an upper bound of factor a @ b in float64; 1 + 2^-47 covers the float64 roundings of the scales.
+
+    Args:
+        multiply: torch.mm or torch.bmm.
+        a: non-negative.
+        b: non-negative.
+        copies: where float32 copies of exact operands are kept, for the products of the gradients that read them again.
+        factor: not negative.
+    """
     inner = a.shape[-1]
     if inner <= _LARGEST_INNER and _float32_is_float32():
-        x, y = _scaled(a), _scaled(b)
+        x, y = _scaled(a, copies), _scaled(b, copies)
         if x is not None and y is not None:
-            factor = (1 + (2 * inner + 8) * 2.0**-24) * INFLATE * x[1] * y[1]
+            factor *= (1 + (2 * inner + 8) * 2.0**-24) * INFLATE * x[1] * y[1]
             return multiply(x[0], y[0]).to(torch.float64).mul_(factor)
-    return multiply(a.formed(), b.formed()).mul_((1 + (inner + 8) * 2.0**-52) * INFLATE)
+    return multiply(a.formed(), b.formed()).mul_(factor * (1 + (inner + 8) * 2.0**-52) * INFLATE)
 
 
 def _float32_is_float32() -> bool:
@@ -71,22 +80,39 @@ def _float32_is_float32() -> bool:
     return torch.get_float32_matmul_precision() == "highest"
 
 
-def _scaled(w: Weight) -> tuple[torch.Tensor, float] | None:
+def _scaled(w: Weight, copies: Copies) -> tuple[torch.Tensor, float] | None:
     """Return a float32 copy with entries in [2^-60, 2] and its scale, or None where the range does not allow it."""
     if w.shape.numel() < _SMALLEST:
         return None
     turned, mid, bound = _flat(w)
-    largest = _largest(mid, bound, w.s, w.t)
+    kept = None
+    if mid is not None and bound is None and w.s == 1.0 and mid.data_ptr() == w.mid.data_ptr():  # type: ignore[union-attr]
+        kept = (mid.data_ptr(), len(mid))  # the entry holds `mid`, so that its address stays taken
+    if kept not in copies:
+        found = _float32(mid, bound, w.s, w.t)
+        if kept is None or found is None:
+            return None if found is None else (_in_shape(found[0], w, turned), found[1])
+        copies[kept] = (*found, mid)
+    return _in_shape(copies[kept][0], w, turned), copies[kept][1]
+
+
+def _float32(mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t: float) -> tuple[torch.Tensor, float] | None:
+    largest = _largest(mid, bound, s, t)
     if not 2.0**-900 < largest < 2.0**900:
         return None
     scale = 2.0 ** (int(np.frexp(largest)[1]) - 1)
-    result = torch.empty(w.shape.numel(), dtype=torch.float32, device=(mid if mid is not None else bound).device)  # type: ignore[union-attr]
+    like = mid if mid is not None else bound
+    result = torch.empty_like(like, dtype=torch.float32)  # type: ignore[arg-type]
     step = _PIECE if result.device.type == "cpu" else len(result)
     for start in range(0, len(result), step):
         x, e = (None if part is None else part[start : start + step] for part in (mid, bound))
-        result[start : start + step] = _weighted(x, e, w.s / scale, w.t / scale).clamp_(min=2.0**-60)
+        result[start : start + step] = _weighted(x, e, s / scale, t / scale).clamp_(min=2.0**-60)
+    return result, scale
+
+
+def _in_shape(flat: torch.Tensor, w: Weight, turned: bool) -> torch.Tensor:
     *batch, rows, columns = w.shape
-    return (result.view(*batch, columns, rows).mT if turned else result.view(w.shape)), scale
+    return flat.view(*batch, columns, rows).mT if turned else flat.view(w.shape)
 
 
 def _flat(w: Weight) -> tuple[bool, torch.Tensor | None, torch.Tensor | None]:
