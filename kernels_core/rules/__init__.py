@@ -6,11 +6,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from kernels_core.rules import arithmetic, casts, linear, movement, sums
+from kernels_core.rules import arithmetic, casts, convolution, linear, movement, sums
 from kernels_core.rules.aliases import ALIASES
 from kernels_core.rules.record import Family, Rule
 
-FAMILIES: tuple[Family, ...] = (arithmetic.FAMILY, casts.FAMILY, movement.FAMILY, sums.FAMILY, linear.FAMILY)
+FAMILIES: tuple[Family, ...] = (arithmetic.FAMILY, casts.FAMILY, movement.FAMILY, sums.FAMILY, linear.FAMILY,
+                                 convolution.FAMILY)  # fmt: skip
 
 
 @functools.cache

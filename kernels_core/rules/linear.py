@@ -32,9 +32,7 @@ Number = int | float
 def product(local: Local, a: Enclosure, b: Enclosure, more: float = 0.0) -> Enclosure:
     """Return the enclosure of a @ b in the accumulator, before it is stored; `more` roundings on each term's path."""
     multiply = torch.mm if a.mid.dim() == 2 else torch.bmm
-    inner = a.mid.shape[-1]
-    slope, underflow = relative_error(inner, local.u_acc, more), inner * local.eta_acc
-    bound = _product_bound(multiply, a, b, slope, underflow, local.arithmetic.copies)
+    bound = product_bound(local, multiply, a, b, a.mid.shape[-1], more)
     value = Enclosure(multiply(a.mid, b.mid), bound)
     return value if all_finite(bound) else classed_product(a, b, value)
 
@@ -45,18 +43,22 @@ def relative_error(inner: int, u: float, more: float = 0.0) -> float:
     return (inner * u + extra + inner * u * extra) * INFLATE
 
 
-def _product_bound(multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, slope: float, underflow: float,
-                   copies: dict[Any, Any]) -> torch.Tensor:
-    """Return the bound of the module."""
+def product_bound(local: Local, multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, inner: int, more: float) -> torch.Tensor:
+    """Return the bound of the module for any bilinear `multiply` with `inner` products in each sum."""
+    slope = relative_error(inner, local.u_acc, more)
+
+    def part(x: Weight, y: Weight, factor: float = 1.0) -> torch.Tensor:
+        return nonnegative_product(multiply, x, y, local.arithmetic.copies, factor, inner)
+
     if a.bound is None and b.bound is None:
-        bound = nonnegative_product(multiply, Weight(a.mid), Weight(b.mid), copies, slope)
+        bound = part(Weight(a.mid), Weight(b.mid), slope)
     elif a.bound is None:
-        bound = nonnegative_product(multiply, Weight(a.mid), Weight(b.mid, b.bound, slope, 1 + slope), copies)
+        bound = part(Weight(a.mid), Weight(b.mid, b.bound, slope, 1 + slope))
     else:
-        bound = nonnegative_product(multiply, Weight(a.mid, a.bound, slope, 1 + slope), Weight(b.mid, b.bound), copies)
+        bound = part(Weight(a.mid, a.bound, slope, 1 + slope), Weight(b.mid, b.bound))
         if b.bound is not None:
-            bound = bound.add_(nonnegative_product(multiply, Weight(a.mid), Weight(None, b.bound), copies)).mul_(INFLATE)
-    return bound.add_(underflow * INFLATE)
+            bound = bound.add_(part(Weight(a.mid), Weight(None, b.bound))).mul_(INFLATE)
+    return bound.add_(inner * local.eta_acc * INFLATE)
 
 
 def affine(local: Local, summand: Enclosure | None, a: Enclosure, b: Enclosure, beta: Number, alpha: Number,

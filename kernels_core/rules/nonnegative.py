@@ -56,17 +56,19 @@ def _weighted(mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t:
     return found if bound is None else found.add_(bound, alpha=t)
 
 
-def nonnegative_product(multiply: Product, a: Weight, b: Weight, copies: Copies, factor: float = 1.0) -> torch.Tensor:
+def nonnegative_product(multiply: Product, a: Weight, b: Weight, copies: Copies, factor: float = 1.0,
+                        inner: int | None = None) -> torch.Tensor:
     """Return an upper bound of factor a @ b in float64; 1 + 2^-47 covers the float64 roundings of the scales.
 
     Args:
-        multiply: torch.mm or torch.bmm.
+        multiply: torch.mm, torch.bmm, or another sum of products of one element of each operand (a convolution).
         a: non-negative.
         b: non-negative.
         copies: where float32 copies of exact operands are kept, for the products of the gradients that read them again.
         factor: not negative.
+        inner: K, the number of products in one sum; the last dimension of `a` by default.
     """
-    inner = a.shape[-1]
+    inner = a.shape[-1] if inner is None else inner
     if inner <= _LARGEST_INNER and _float32_is_float32():
         x, y = _scaled(a, copies), _scaled(b, copies)
         if x is not None and y is not None:
