@@ -37,12 +37,20 @@ def parts(value: Any) -> tuple[Any, torch.Tensor | None]:
 
 
 def constant_rounding(local: Local, value: Any) -> float:
-    """Return the rounding that a constant grants where the compute format cannot hold it, else 0."""
-    if isinstance(value, Enclosure) or local.arithmetic.float64:
+    """Return the rounding that a constant or integer tensor grants where the compute format cannot hold it, else 0."""
+    if local.arithmetic.float64 or (isinstance(value, Enclosure) and value.floating):
         return 0.0
+    if isinstance(value, Enclosure):
+        return integer_rounding(local, value.mid)
     held = torch.tensor(float(value), dtype=torch.float64)
     same = bool(held.to(local.compute).to(torch.float64) == held) or bool(held.isnan())
     return 0.0 if same else local.u_acc * abs(float(value)) * INFLATE
+
+
+def integer_rounding(local: Local, value: torch.Tensor) -> float:
+    """Return the largest rounding of these integers in the compute format: 0 up to 2^p, which it holds exactly."""
+    largest = float(value.abs().max()) if value.numel() and value.dtype is not torch.bool else 0.0
+    return 0.0 if largest * local.u_acc <= 1 else local.u_acc * largest * INFLATE
 
 
 def is_integral(local: Local) -> bool:

@@ -21,9 +21,8 @@ def cast(local: Local, a: Enclosure, *_: Any, **__: Any) -> Enclosure:
         return _to_integer(a, local.nominal)
     mid, bound = parts(a)
     if not source.is_floating_point:
-        held = torch.finfo(local.nominal).eps < 2.0**-50
-        value = Enclosure(mid, bound)
-        return value if held or source is torch.bool else local.rounded(mid, bound, subnormal=False)
+        held = not mid.numel() or float(mid.abs().max()) * local.u <= 1  # integers up to 2^p are exact
+        return Enclosure(mid, bound) if held else local.rounded(mid, bound, subnormal=False)
     if local.arithmetic.float64 or not _narrows(source, local.nominal):
         return Enclosure(mid, bound)
     kept = mid.abs() if bound is None else mid.abs() + bound
