@@ -6,12 +6,39 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from kernels_core.rules import arithmetic, casts, convolution, linear, movement, sums
+from kernels_core.rules import (
+    arithmetic,
+    casts,
+    convolution,
+    extrema,
+    linear,
+    moments,
+    movement,
+    products,
+    scans,
+    softmax,
+    softmax_backward,
+    sums,
+    vector_norms,
+)
 from kernels_core.rules.aliases import ALIASES
 from kernels_core.rules.record import Family, Rule
 
-FAMILIES: tuple[Family, ...] = (arithmetic.FAMILY, casts.FAMILY, movement.FAMILY, sums.FAMILY, linear.FAMILY,
-                                 convolution.FAMILY)  # fmt: skip
+FAMILIES: tuple[Family, ...] = (
+    arithmetic.FAMILY,
+    casts.FAMILY,
+    convolution.FAMILY,
+    extrema.FAMILY,
+    linear.FAMILY,
+    moments.FAMILY,
+    movement.FAMILY,
+    products.FAMILY,
+    scans.FAMILY,
+    softmax.FAMILY,
+    softmax_backward.FAMILY,
+    sums.FAMILY,
+    vector_norms.FAMILY,
+)
 
 
 @functools.cache
