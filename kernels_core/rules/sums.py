@@ -49,7 +49,8 @@ def _sum(value: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Ten
     return value.sum(dims, keepdim=keepdim) if dims else value.clone()
 
 
-def sum_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
+def sum_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None,
+             output_dtype: Any = None) -> Enclosure:
     """Sum over dimensions."""
     if is_integral(local):
         return integral(local, a, *([] if dims is None else [dims, keepdim]), dtype=dtype)
@@ -95,6 +96,7 @@ FAMILY = Family()
 FAMILY.add(
     Rule("aten.sum.default", sum_dims, _cone, add_up),
     Rule("aten.sum.dim_IntList", sum_dims, _cone, add_up, sum_tiles, aligned="left"),
+    Rule("prims.sum.default", sum_dims, _cone, add_up, sum_tiles, aligned="left"),
     Rule("aten.mean.default", mean_dims, _cone, _mean_exact),
     Rule("aten.mean.dim", mean_dims, _cone, _mean_exact, sum_tiles, aligned="left"),
 )

@@ -1,0 +1,223 @@
+"""Softmax, log-softmax and logsumexp: their shift-by-maximum, streaming and logsumexp forms in any order of summation.
+
+Notation for one row of n values x_k with bounds A_k, m = max x, s = sum exp(x_k - m), lse = m + log s, p_k the softmax,
+d_k = m - x_k; u of the accumulator, e the relative error of one exponential. All relative errors are added in the
+exponent: a factor 1 + r with |r| <= e is exp(t) with |t| <= e (1 + e).
+
+Operands. Moving x by at most A multiplies p_j by at most exp(A_j + K) either way, K = log sum p_k exp(A_k): the row's
+logsumexp moves up by at most K, and down by at most sum p_k A_k <= K (Jensen). With phi(a) = (exp(a) - 1) / a,
+increasing, K <= phi(max A) sum p_k A_k. K is convex in A and 0 at 0, so these bounds are star-shaped.
+
+Rounding, shared by all forms:
+    x_k - m            u d_k in the exponent of term k. In a streaming pass the maximum grows in steps and the roundings
+                       of x_k - m_1, m_1 - m_2, ... add up to the same u d_k, all differences having one sign.
+    exponentials       e for the term, and e + u for each rescaling of the running sum: T = ceil(n / 16) of them
+                       (a block has 16 columns or more; exp(0) = 1 needs no grant, so one block's maximum costs once).
+    the sum            (n - 1) u (Jeannerod and Rump 2013, see sums.py).
+Hence s errs in the exponent by  K' + (T + 1) e + T u + (n - 1) u  where K' takes the place of K with
+A_k + u (d_k + A_k + max A) in the place of A_k; and sum p_k d_k <= log n, since log s + sum p_k d_k is the entropy.
+
+The form exp(x_j - lse) rounds the logarithm (of at most log n), m + log s (|lse| <= |m| + log n) and the difference
+(|x_j - lse| <= d_j + log n) instead of dividing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.rules.cones import normal_dims, reduction_cone
+from kernels_core.rules.movement import before
+from kernels_core.rules.record import Family, Rule
+from kernels_core.rules.scans import line
+from kernels_core.rules.special_groups import classed
+
+BLOCK = 16  # columns of a streaming pass between two rescalings
+_UNDERFLOW = 750.0  # exp(-750) is zero in float64: terms further below the maximum weigh nothing
+_MORE_SUM = 1 + 2.0**-30  # float64 roundings of a sum over a row, for rows of up to 2^22
+_MORE = 1 + 2.0**-10  # e (1 + e), second-order terms of u, float64 roundings of scalars
+
+
+@dataclasses.dataclass
+class _Row:
+    """What the values of each row share (tensors keep the reduced dimensions with size 1).
+
+    Attributes:
+        n: number of values.
+        top: the maximum.
+        denominator: error of s in the exponent, the movement of the operands included.
+        operands: of that, what the operands' bounds contribute (None where they are exact).
+    """
+
+    n: int
+    top: torch.Tensor
+    denominator: torch.Tensor | float
+    widest: torch.Tensor | None
+
+
+def exp_error(local: Local) -> float:
+    """Return e, the relative error of an exponential in the compute format, its rounding included."""
+    return (2 * local.ulp("exp") + 1) * local.u_acc * _MORE
+
+
+def _log_error(local: Local, n: int) -> float:
+    """Return the absolute error of the logarithm of a sum in [1, n]."""
+    return (2 * local.ulp("log") + 1) * local.u_acc * math.log(n) * _MORE + local.smallest_normal
+
+
+def _phi(a: torch.Tensor) -> torch.Tensor:
+    """Return (exp(a) - 1) / a, at least 1; `a` is at least 2^-60."""
+    a = a.clamp(min=2.0**-60)
+    return torch.expm1(a) / a * INFLATE
+
+
+def _row(local: Local, a: Enclosure, p: torch.Tensor, dims: tuple[int, ...]) -> _Row:
+    n = math.prod(a.mid.shape[d] for d in dims)
+    u, blocks = local.u_acc, -(-n // BLOCK)
+    top = a.mid.amax(dims, keepdim=True)
+    rounding = ((blocks + 1) * exp_error(local) + (blocks + n - 1) * u + n * local.smallest_normal) * _MORE
+    if a.bound is None:
+        return _Row(n, top, rounding + u * math.log(n) * _MORE, None)
+    widest = a.bound.amax(dims, keepdim=True)
+    moved = (p * a.bound).nan_to_num_(nan=0.0, posinf=torch.inf).sum(dims, keepdim=True)
+    moved = moved.mul_(1 + u).add_((widest + math.log(n)) * u)
+    return _Row(n, top, moved.mul_(_phi(widest * (1 + 2 * u) + _UNDERFLOW * u)).mul_(_MORE_SUM).add_(rounding), widest)
+
+
+def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -> Enclosure:
+    """exp(x_j) / sum exp(x_k): |p' - p| <= p (exp(E_j) - 1), E_j = A_j + u d_j + (what the row shares)."""
+    mid = torch.softmax(a.mid, dim)
+    if not mid.numel():
+        return Enclosure(mid, torch.zeros_like(mid))
+    dims = normal_dims(dim, mid.dim())
+    row, u = _row(local, a, mid, dims), local.u_acc
+    lse_form = _log_error(local, row.n) + 3 * u * math.log(row.n) + exp_error(local)
+    division = (2 * local.ulp("division") + 4) * u
+    shared = (row.top.abs() * u + (row.denominator + lse_form + division)).mul_(_MORE)
+    if a.bound is None:
+        bound = _relative_small(a.mid, row.top, shared, u).mul_(mid)
+    else:
+        exponent = torch.addcmul(shared + row.top * u, a.mid, torch.full_like(row.top, u), value=-1)
+        bound = exponent.add_(a.bound, alpha=1 + 2 * u).add_(row.widest * u).expm1_().mul_(mid)
+    if not all_finite(bound):
+        bound = _masked(a, bound, dims)
+    if a.bound is not None and float(bound.max()) > 1.0:
+        local.lose_rad()
+        bound = torch.minimum(bound, torch.where(row.widest.isfinite(), shared.clamp(max=700.0).exp(), torch.inf))  # type: ignore[union-attr]
+    bound = bound.mul_(INFLATE).add_(local.smallest_normal + local.eta_acc)
+    value = classed(Enclosure(mid, _exact_zeros(a, bound)), a, dims, keepdim=True)
+    return local.stored(value)
+
+
+def _relative_small(x: torch.Tensor, top: torch.Tensor, shared: torch.Tensor, u: float) -> torch.Tensor:
+    """Return (u d_j + shared) phi: at least exp(u d_j + shared) - 1 wherever p_j is not zero in float64.
+
+    One fused pass: shared + u top - u x, whose float64 cancellation is far below the part u |top| of `shared`.
+    """
+    phi = _phi(shared + _UNDERFLOW * u)
+    return torch.addcmul((shared + top * u) * phi, x, u * phi, value=-1)
+
+
+def _masked(a: Enclosure, bound: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """Give exact -inf (a masked column) the bound 0; NaN is 0 * inf: the weight underflows, nothing else is known."""
+    exact = a.mid == -torch.inf
+    if a.bound is not None:
+        exact &= a.bound == 0
+    exact &= (a.mid > -torch.inf).any(dims[0], keepdim=True) if dims else False
+    return torch.where(exact, 0.0, torch.where(bound.isnan(), torch.inf, bound))
+
+
+def _exact_zeros(a: Enclosure, bound: torch.Tensor) -> torch.Tensor:
+    """Masked columns have weight 0 and nothing else."""
+    if all_finite(a.mid):
+        return bound
+    exact = (a.mid == -torch.inf) & bound.isfinite()
+    if a.bound is not None:
+        exact &= a.bound == 0
+    return bound.masked_fill_(exact, 0.0)
+
+
+def log_softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -> Enclosure:
+    """x_j - lse: |y' - y| <= A_j + (error of log s) + 2 u |y_j| + u (|m| + 2 log n); d_j <= |y_j|."""
+    mid = torch.log_softmax(a.mid, dim)
+    if not mid.numel():
+        return Enclosure(mid, torch.zeros_like(mid))
+    dims = normal_dims(dim, mid.dim())
+    row, u = _row(local, a, mid if a.bound is None else mid.exp(), dims), local.u_acc
+    bound = mid.abs().mul_(2 * u * _MORE).add_(_logarithm(local, row))
+    if a.bound is not None:
+        bound.add_(a.bound, alpha=1 + 2 * u).add_(row.widest * u)
+    bound = bound.mul_(INFLATE).add_(local.smallest_normal)
+    if not all_finite(bound):
+        exact = mid == -torch.inf if a.bound is None else (mid == -torch.inf) & (a.bound == 0) & row.widest.isfinite()  # type: ignore[union-attr]
+        bound.masked_fill_(exact, 0.0)
+    return local.stored(classed(Enclosure(mid, bound), a, dims, keepdim=True))
+
+
+def _logarithm(local: Local, row: _Row) -> torch.Tensor:
+    """Return the error of lse = m + log s that the row shares."""
+    log_n = math.log(row.n)
+    return (row.top.abs() + 2 * log_n).mul_(local.u_acc * _MORE).add_(row.denominator + _log_error(local, row.n))
+
+
+def logsumexp(local: Local, a: Enclosure, dim: Any, keepdim: bool = False) -> Enclosure:
+    """M + log s."""
+    dims = normal_dims(dim, a.mid.dim())
+    mid = torch.logsumexp(a.mid, dims, keepdim=True) if a.mid.dim() else a.mid.clone()
+    n = math.prod(a.mid.shape[d] for d in dims)
+    if not mid.numel() or not n:
+        value = Enclosure(mid, torch.zeros_like(mid))
+    else:
+        row = _row(local, a, a.mid if a.bound is None else (a.mid - mid).exp_(), dims)
+        bound = _logarithm(local, row).add_(mid.abs(), alpha=2 * local.u_acc).mul_(INFLATE).add_(local.smallest_normal)
+        value = local.stored(classed(Enclosure(mid, bound), a, dims, keepdim=True))
+    if keepdim or not a.mid.dim():
+        return value
+    return Enclosure(value.mid.squeeze(dims), value.bound_or_zero().squeeze(dims))
+
+
+# The exact values -----------------------------------------------------------------------------------------------------
+
+
+def _line_cone(call: Any) -> list[np.ndarray]:
+    return [line(call.step.operand_metas[0], int(call.step.args[1]), call.index)[0]]
+
+
+def _softmax_exact(call: Any, values: Any) -> Any:
+    _, place = line(call.step.operand_metas[0], int(call.step.args[1]), call.index)
+    powers = call.numbers.ball(lambda v: v.exp(), values)
+    return call.numbers.divide(powers[np.arange(len(place)), place], np.add.reduce(powers, axis=1))
+
+
+def _lse(call: Any, values: Any) -> Any:
+    powers = call.numbers.ball(lambda v: v.exp(), values)
+    return call.numbers.ball(lambda v: v.log(), np.add.reduce(powers, axis=1))
+
+
+def _log_softmax_exact(call: Any, values: Any) -> Any:
+    _, place = line(call.step.operand_metas[0], int(call.step.args[1]), call.index)
+    return values[np.arange(len(place)), place] - _lse(call, values)
+
+
+def _lse_cone(call: Any) -> list[np.ndarray]:
+    meta = call.step.operand_metas[0]
+    return [reduction_cone(normal_dims(call.step.argument(1, "dim"), len(meta.shape)), meta, call.index)]
+
+
+def _lse_tiles(step: Any) -> int:
+    rank = len(step.operand_metas[0].shape)
+    return min(normal_dims(step.argument(1, "dim"), rank), default=0)
+
+
+FAMILY = Family()
+FAMILY.add(
+    Rule("aten._softmax.default", softmax, _line_cone, _softmax_exact, before(1), aligned="left", classed=True),
+    Rule("aten._log_softmax.default", log_softmax, _line_cone, _log_softmax_exact, before(1), aligned="left", classed=True),
+    Rule("aten.logsumexp.default", logsumexp, _lse_cone, _lse, _lse_tiles, aligned="left", classed=True),
+)
