@@ -98,6 +98,7 @@ def check_sample(op: Any, sample: Any) -> collections.Counter[str]:
         return op(given, *args, **kwargs)
 
     arguments = {"given": sample.input, "args": list(sample.args), "kwargs": dict(sample.kwargs)}
+    arguments = torch.utils._pytree.tree_map(_own_memory, arguments)
     check = Check(reference(function), arguments, budget=Budget(seconds=5.0))
     check.wrt = [name for name in check.wrt if check.tensors[name].requires_grad]
     check.tensors = {name: t.detach() for name, t in check.tensors.items()}
@@ -113,6 +114,12 @@ def check_sample(op: Any, sample: Any) -> collections.Counter[str]:
             if here and element is not Element.COVERED:
                 counts[f"{element.name.lower()} {name}"] += here
     return counts
+
+
+def _own_memory(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def judge(op: Any, dtype: torch.dtype, count: int) -> Entry:

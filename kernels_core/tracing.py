@@ -222,7 +222,7 @@ def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]])
     options: dict[str, Any] = {"decomposition_table": _decompositions()}
     with _caller_state_kept():
         try:
-            return make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain)
+            return _of_known_shapes(make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain))
         except TraceError:
             raise
         except Exception as fake_error:
@@ -232,6 +232,27 @@ def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]])
                 raise
             except Exception as error:
                 raise TraceError(_untraceable(error)) from fake_error
+
+
+def _of_known_shapes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return the graph where no shape depends on values; the others are traced on real tensors.
+
+    Raises:
+        ValueError: a shape depends on values.
+    """
+    for node in graph.graph.nodes:
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+            if any(isinstance(size, torch.SymInt) for size in sizes):
+                raise ValueError(f"the shape of {node.name} depends on values")
+    return graph
+
+
+def _require_plain_memory(node: torch.fx.Node) -> None:
+    """Refuse `as_strided` of a tensor that is not the whole of its memory: what it reads there is no input of the program."""
+    given = node.args[0].meta.get("val") if isinstance(node.args[0], torch.fx.Node) else None
+    if isinstance(given, torch.Tensor) and not (given.is_contiguous() and given.storage_offset() == 0):
+        raise TraceError("as_strided reads the memory behind a tensor that is a view\nuse slices or as_strided of a contiguous tensor")
 
 
 def _untraceable(error: Exception) -> str:
@@ -297,6 +318,8 @@ class _Translation:
         if not isinstance(node.target, torch._ops.OpOverload):
             raise TraceError(f"the reference calls {name} on a value that is not a tensor\nuse tensors or plain numbers")
         source = self.sources.get(node.name, "")
+        if name.startswith("aten.as_strided"):
+            _require_plain_memory(node)
         if name not in registry():
             raise UnsupportedOperation(name, source, _hint(node.target))
         args = torch.fx.node.map_arg(node.args, lambda n: self.refs[n])

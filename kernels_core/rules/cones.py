@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
-from kernels_core.program import Meta, replace_refs
+from kernels_core.program import Meta, Ref, Step, replace_refs
 
 if TYPE_CHECKING:
     from kernels_core.exact import Call
@@ -59,16 +60,41 @@ def normal_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     return tuple(sorted({d % rank if rank else 0 for d in chosen})) if rank else ()
 
 
-def moved(call: Call, fill: int = -1) -> list[np.ndarray]:
+def operand_arguments(step: Step) -> list[int | str]:
+    """Return, for each tensor operand, the position or name of the argument that holds it."""
+    owners: list[int | str] = []
+    for key, value in [*enumerate(step.args), *step.kwargs.items()]:
+        owners += [key] * sum(isinstance(leaf, Ref) for leaf in pytree.tree_leaves(value, is_leaf=lambda x: isinstance(x, Ref)))
+    return owners
+
+
+def functional(step: Step) -> Callable[..., Any]:
+    """Return the operation of a step, or the one without side effects where it changes the shape of its operand in place."""
+    name = str(step.op)
+    if name in _RESHAPES_IN_PLACE:
+        packet, overload = name.removeprefix("aten.").split(".")
+        return getattr(getattr(torch.ops.aten, packet.rstrip("_")), overload)  # type: ignore[no-any-return]
+    return step.op  # type: ignore[return-value]
+
+
+_RESHAPES_IN_PLACE = ("aten.squeeze_.dim", "aten.squeeze_.default", "aten.squeeze_.dims", "aten.unsqueeze_.default", "aten.transpose_.default",
+                      "aten.t_.default")  # fmt: skip
+
+
+def moved(call: Call, indices: Sequence[int | str] = (), scalar: int | None = None) -> list[np.ndarray]:
     """For operations that only move values: run the same operation on ids; one array (n,) per operand, -1 elsewhere.
 
-    Each operand's elements are numbered apart, so the id that arrives says which operand it came from. Integer
-    operands (indices) keep their values and get an empty cone.
+    Each operand's elements are numbered apart, so the id that arrives says which operand it came from.
+
+    Args:
+        call: the request.
+        indices: the arguments that hold indices or masks; they keep their values and get an empty cone.
+        scalar: position of an argument with a number that the operation fills in.
     """
-    sources = moved_ids(call, fill)
-    arrays, start = [], 0
-    for meta in call.step.operand_metas:
-        if not _is_moved(call, meta):
+    sources = moved_ids(call, indices, scalar)
+    arrays, start = [], 1
+    for owner, meta in zip(operand_arguments(call.step), call.step.operand_metas, strict=True):
+        if owner in indices:
             arrays.append(np.full((len(call.index), 0), -1, dtype=np.int64))
             continue
         inside = (sources >= start) & (sources < start + meta.numel)
@@ -77,36 +103,41 @@ def moved(call: Call, fill: int = -1) -> list[np.ndarray]:
     return arrays
 
 
-def _is_moved(call: Call, meta: Meta) -> bool:
-    """Return True for operands whose values arrive in the result: those of the result's kind."""
-    return meta.dtype.is_floating_point == call.meta.dtype.is_floating_point or not call.meta.dtype.is_floating_point
-
-
-def moved_ids(call: Call, fill: int = -1) -> np.ndarray:
-    """Return the ids that arrive at the requested elements."""
-    start, ids = 0, []
-    for position, meta in enumerate(call.step.operand_metas):
-        if _is_moved(call, meta):
-            ids.append(torch.arange(start, start + meta.numel).reshape(meta.shape))
-            start += meta.numel
-        else:
+def moved_ids(call: Call, indices: Sequence[int | str] = (), scalar: int | None = None) -> np.ndarray:
+    """Return the ids, from 1, that arrive at the requested elements; 0 where the operation fills in."""
+    start, ids = 1, []
+    for position, (owner, meta) in enumerate(zip(operand_arguments(call.step), call.step.operand_metas, strict=True)):
+        if owner in indices:
             ids.append(torch.from_numpy(call.integer(position)).reshape(meta.shape))
+            continue
+        # float64 holds every id, and every operation takes it
+        ids.append(torch.arange(start, start + meta.numel, dtype=torch.float64).reshape(meta.shape))
+        start += meta.numel
     found = iter(ids)
     args, kwargs = replace_refs((call.step.args, dict(call.step.kwargs)), lambda _: next(found))
+    args = [0 if position == scalar else arg for position, arg in enumerate(args)]
     kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "device", "layout", "pin_memory", "memory_format")}
-    result = call.step.op(*args, **kwargs)  # type: ignore[misc]
+    result = functional(call.step)(*args, **kwargs)
     result = result[call.output] if isinstance(result, (tuple, list)) else result
-    return result.reshape(-1).numpy()[call.index]
+    return result.reshape(-1).numpy()[call.index].astype(np.int64)  # type: ignore[no-any-return]
 
 
-def moved_exact(call: Call, *operands: Objects) -> Objects:
-    """Return the value that was moved to each requested element."""
+def moved_exact(call: Call, *operands: Objects, fill: float = 0) -> Objects:
+    """Return the value that was moved to each requested element, `fill` where none was."""
+    n, floating = call.numbers, call.meta.dtype.is_floating_point
     result = np.empty(len(call.index), dtype=object)
+    result[:] = [n.real(n.of(fill)) if floating else fill] * len(call.index)
     for cone, values in zip(call.indices, operands, strict=True):
         if cone.ndim == 1:
             here = cone >= 0
-            result[here] = values[here]
+            result[here] = n.each(n.real, values[here]) if floating and here.any() else values[here]
     return result
+
+
+def integer_value(call: Call, *_: Objects) -> Objects:
+    """Return the values of an integer result, which the filter has computed."""
+    found = call.integers[Ref(call.step.number, call.output)].mid
+    return found.cpu().reshape(-1).numpy()[call.index].astype(object)
 
 
 def elementwise_exact(function: Callable[..., Any]) -> Callable[..., Objects]:
