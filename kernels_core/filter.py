@@ -29,7 +29,26 @@ from kernels_core.tiles import Run, narrow_index, schedule
 
 RAD_FRACTION = 2.0**-26
 
-Values = dict[Ref, Enclosure]
+
+class Values(dict[Ref, Enclosure]):
+    """Enclosures by Ref. Tensors given from outside keep their own format until they are read, whole or by the tile."""
+
+    def __getitem__(self, ref: Ref) -> Enclosure:
+        """Return the whole enclosure, midpoint in float64."""
+        value = super().__getitem__(ref)
+        if value.floating and value.mid.dtype is not torch.float64:
+            value = exactly(value.mid)
+            self[ref] = value
+        return value
+
+    def tile(self, ref: Ref, index: tuple[slice, ...]) -> Enclosure:
+        """Return a part of the enclosure, midpoint in float64."""
+        value = super().__getitem__(ref)
+        if value.floating and value.mid.dtype is not torch.float64:
+            return exactly(value.mid[index])
+        bound, unsure = value.bound, value.unsure
+        return Enclosure(value.mid[index], None if bound is None else bound.expand(value.shape)[index],
+                         None if unsure is None else unsure.expand(value.shape)[index])  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +100,14 @@ def _has_float64_step(program: Program) -> bool:
 
 
 def _start(program: Program, inputs: Mapping[str, torch.Tensor | Enclosure]) -> Values:
-    values: Values = {}
+    values = Values()
     for name, number in program.inputs.items():
         if name not in inputs:
             raise InvariantError(f"no value for input {name}")
         value = inputs[name]
-        values[Ref(number)] = value if isinstance(value, Enclosure) else exactly(value)
+        values[Ref(number)] = value if isinstance(value, Enclosure) else Enclosure(value)
     for number, tensor in program.constants.items():
-        values[Ref(number)] = exactly(tensor)
+        values[Ref(number)] = Enclosure(tensor)
     return values
 
 
@@ -104,7 +123,7 @@ def _evaluate(program: Program, values: Values, arithmetic: Arithmetic) -> Value
                 if value is not None:
                     values[Ref(run.steps[0].number, output)] = value
         for ref in last.get(number, ()):
-            if values[ref].floating:
+            if dict.__getitem__(values, ref).floating:
                 del values[ref]
     return values
 
@@ -113,9 +132,9 @@ def _last_use(program: Program, runs: list[Run]) -> dict[int, list[Ref]]:
     """Return, for each run, the values that nothing reads after it."""
     kept = {ref for ref in program.outputs.values() if ref is not None}
     seen: dict[Ref, int] = {}
-    inside = {step.number: number for number, run in enumerate(runs) for step in run.steps}
+    inside = {step.number: number for number, run in enumerate(runs) for step in (*run.steps, *run.closing)}
     for number, run in enumerate(runs):
-        for step in run.steps:
+        for step in (*run.steps, *run.closing):
             for ref in step.operands:
                 if inside.get(ref.step) != number or not run.lead:
                     seen[ref] = number
@@ -178,17 +197,21 @@ def _all(conditions: Any) -> bool:
 
 def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithmetic) -> None:
     steps = {step.number: step for step in run.steps}
-    whole: dict[Ref, _Assembled] = {ref: _Assembled(steps[ref.step].metas[ref.output].shape) for ref in used}  # type: ignore[union-attr]
+    whole = {ref: _Assembled(steps[ref.step].metas[ref.output].shape) for ref in used if ref.step in steps}  # type: ignore[union-attr]
+    totals = {step.number: _Total() for step in run.closing}
     for piece in run.pieces():
-        local: Values = {}
+        local: dict[Ref, Enclosure] = {}
         box = tuple(s.stop - s.start for s in piece)
-        for step in run.steps:
+        for step in (*run.steps, *run.closing):
             operands = [
-                local[ref] if ref.step in steps else _taken(values[ref], narrow_index(meta, step, piece))
+                local[ref] if ref.step in steps else values.tile(ref, narrow_index(meta, step, piece))
                 for ref, meta in zip(step.operands, step.operand_metas, strict=True)
             ]
             found = iter(operands)
             args, kwargs = replace_refs((step.args, step.kwargs), lambda _, found=found: next(found))
+            if step.number in totals:
+                totals[step.number].add(registry()[step.name].partial(Local(arithmetic, step), *args, **kwargs))  # type: ignore[misc]
+                continue
             for output, value in enumerate(_apply(step, args, kwargs, operands, Local(arithmetic, step, box))):
                 if value is not None:
                     local[Ref(step.number, output)] = value
@@ -196,12 +219,41 @@ def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arith
             assembled.put(piece, box, local[ref])
     for ref, assembled in whole.items():
         values[ref] = assembled.value()
+    for step in run.closing:
+        values[Ref(step.number)] = registry()[step.name].finish(Local(arithmetic, step), totals[step.number].value())  # type: ignore[misc]
 
 
-def _taken(value: Enclosure, index: tuple[slice, ...]) -> Enclosure:
-    bound, unsure = value.bound, value.unsure
-    return Enclosure(value.mid[index], None if bound is None else bound.expand(value.shape)[index],
-                     None if unsure is None else unsure.expand(value.shape)[index])  # fmt: skip
+class _Total:
+    """A sum put together from the parts of tiles: mids and bounds add up; infinities and NaN keep their class."""
+
+    def __init__(self) -> None:
+        self.mid = self.bound = self.certain = self.loose = None
+
+    def add(self, part: Enclosure) -> None:
+        """Take in the part of one tile."""
+        bound = part.bound_or_zero()
+        if not all_finite(bound) or not all_finite(part.mid):
+            certain, loose = ~part.mid.isfinite() & (bound == 0), ~bound.isfinite()
+            self.certain = certain if self.certain is None else self.certain | certain
+            self.loose = loose if self.loose is None else self.loose | loose
+        if self.mid is None:
+            self.mid, self.bound = part.mid, bound
+        else:
+            self.mid, self.bound = self.mid + part.mid, (self.bound + bound) * _ADDED
+
+    def value(self) -> Enclosure:
+        """Return the enclosure of the whole sum."""
+        if self.mid is None or self.bound is None:
+            raise UsageError("an empty run has no value")
+        if self.certain is None or self.loose is None:
+            return Enclosure(self.mid, self.bound)
+        certain = self.certain & ~self.loose & ~self.mid.isfinite()
+        mid = torch.where(certain | self.mid.isfinite(), self.mid, torch.nan)
+        bound = torch.where(self.mid.isfinite(), self.bound, torch.inf)
+        return Enclosure(mid, torch.where(certain, 0.0, torch.where(bound.isnan(), torch.inf, bound)))
+
+
+_ADDED = 1 + 2.0**-52  # the float64 rounding of adding one more tile's bound
 
 
 class _Assembled:
@@ -210,6 +262,7 @@ class _Assembled:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
         self.parts: dict[str, torch.Tensor] = {}
+        self.begun = False
 
     def put(self, piece: tuple[slice, ...], box: tuple[int, ...], tile: Enclosure) -> None:
         box = box + self.shape[len(box) :]
@@ -218,10 +271,10 @@ class _Assembled:
             if part is None and name not in self.parts:
                 continue
             if name not in self.parts:
-                self.parts[name] = torch.zeros(self.shape, dtype=part.dtype, device=part.device) if name != "mid" else (
-                    torch.empty(self.shape, dtype=part.dtype, device=part.device))  # fmt: skip
-            if part is not None:
-                self.parts[name][piece] = part.expand(box)
+                make = torch.zeros if self.begun else torch.empty  # zeros where earlier tiles had none
+                self.parts[name] = make(self.shape, dtype=part.dtype, device=part.device)
+            self.parts[name][piece] = 0 if part is None else part.expand(box)
+        self.begun = True
 
     def value(self) -> Enclosure:
         if not self.parts:

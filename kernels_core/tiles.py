@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from kernels_core.program import Meta, Program, Ref, Step
 from kernels_core.rules import registry
+from kernels_core.rules.cones import normal_dims
 
 TILE_ELEMENTS = 1 << 17  # with mid, bound and a handful of temporaries live, a tile stays within the second-level cache
 
@@ -25,14 +26,16 @@ class Run:
     Attributes:
         steps: in order.
         lead: the leading dimensions along which all of them act independently; () for a single untiled step.
+        closing: sums over these leading dimensions, added up tile by tile and complete at the end of the run.
     """
 
     steps: list[Step]
     lead: tuple[int, ...]
+    closing: list[Step] = dataclasses.field(default_factory=list)
 
     def outputs_used(self, program: Program) -> list[Ref]:
         """Return the results that later steps or the caller read."""
-        mine = {step.number for step in self.steps}
+        mine = {step.number for step in (*self.steps, *self.closing)}
         wanted = {ref for ref in program.outputs.values() if ref is not None and ref.step in mine}
         for step in program.steps:
             if step.number not in mine:
@@ -84,7 +87,10 @@ def _grow(waiting: list[Step]) -> tuple[Run, list[Step]]:
             lead = _common_lead(run, step, members)
         if lead is None:
             blocked.add(step.number)
-            left.append(step)
+            if run.lead and not any(ref.step in blocked for ref in step.operands) and _closes(run, step):
+                run.closing.append(step)
+            else:
+                left.append(step)
             continue
         run.lead = lead
         run.steps.append(step)
@@ -110,6 +116,21 @@ def _common_lead(run: Run, step: Step, members: dict[int, Step]) -> tuple[int, .
     if len(lead) < len(run.lead) and not _affordable(run.steps, step, lead):
         return None
     return lead
+
+
+def _closes(run: Run, step: Step) -> bool:
+    """Return True where the step is a sum over leading dimensions of the run; the run keeps those that it reduces."""
+    rule = registry()[step.name]
+    if rule.partial is None or step.metas[0] is None or not step.metas[0].dtype.is_floating_point:
+        return False
+    (operand,) = step.operand_metas
+    dims = normal_dims(step.argument(1, "dim"), len(operand.shape))
+    count = next((k for k in range(len(run.lead)) if k not in dims), len(run.lead))
+    lead = run.lead[:count]
+    if not count or operand.shape[:count] != lead or (count < len(run.lead) and not _affordable(run.steps, step, lead)):
+        return False
+    run.lead = lead
+    return True
 
 
 def _affordable(steps: list[Step], step: Step, lead: tuple[int, ...]) -> bool:

@@ -22,10 +22,10 @@ from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.record import Family, Rule
 
 
-def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool) -> Enclosure:
-    """Return the enclosure of a sum in the accumulator, before it is stored."""
+def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool, n: int | None = None) -> Enclosure:
+    """Return the enclosure of a sum in the accumulator, before it is stored; of a part of a sum of `n` terms, where given."""
     mid, bound = parts(a)
-    n = math.prod(mid.shape[d] for d in dims)
+    n = math.prod(mid.shape[d] for d in dims) if n is None else n
     total = _sum(mid, dims, keepdim)
     magnitude = mid.abs() if bound is None else mid.abs().add_(bound)
     error = _sum(magnitude, dims, keepdim).mul_(max(n - 1, 0) * local.u_acc)
@@ -60,14 +60,31 @@ def sum_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False
 def mean_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
     """Mean over dimensions: a sum and a division (or a multiplication by the rounded 1/n)."""
     dims = normal_dims(dims, a.mid.dim())
-    n = math.prod(a.mid.shape[d] for d in dims)
-    value = summed(local, a, dims, keepdim)
+    return _divided(local, summed(local, a, dims, keepdim), math.prod(a.mid.shape[d] for d in dims))
+
+
+def _divided(local: Local, value: Enclosure, n: int) -> Enclosure:
     mid = value.mid / n
     bound = value.bound_or_zero() / n if n else torch.full_like(mid, 0.0)
     bound = bound.mul_((1 + 2 * local.u_acc) * INFLATE).add_(mid.abs(), alpha=2 * local.u_acc * INFLATE).add_(local.eta_acc)
     if not all_finite(bound):
         bound = torch.where(mid.isfinite(), bound, value.bound_or_zero())
     return local.stored(Enclosure(mid, bound))
+
+
+def _terms(step: Any) -> int:
+    """Return how many terms each sum of the step has."""
+    shape = step.operand_metas[0].shape
+    return math.prod(shape[d] for d in normal_dims(step.argument(1, "dim"), len(shape)))
+
+
+def sum_part(local: Local, a: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Enclosure:
+    """Return the part of one tile of the leading dimensions: the bound is linear in the terms but for their number."""
+    return summed(local, a, normal_dims(dims, a.mid.dim()), keepdim, _terms(local.step))
+
+
+def _mean_finish(local: Local, total: Enclosure) -> Enclosure:
+    return _divided(local, total, _terms(local.step))
 
 
 def sum_tiles(step: Any) -> int:
@@ -92,11 +109,14 @@ def _mean_exact(call: Any, values: Any) -> Any:
     return call.numbers.divide(add_up(call, values), values.shape[1])
 
 
+_SUM: dict[str, Any] = {"partial": sum_part, "finish": Local.stored}
+_MEAN: dict[str, Any] = {"partial": sum_part, "finish": _mean_finish}
+
 FAMILY = Family()
 FAMILY.add(
-    Rule("aten.sum.default", sum_dims, _cone, add_up),
-    Rule("aten.sum.dim_IntList", sum_dims, _cone, add_up, sum_tiles, aligned="left"),
-    Rule("prims.sum.default", sum_dims, _cone, add_up, sum_tiles, aligned="left"),
-    Rule("aten.mean.default", mean_dims, _cone, _mean_exact),
-    Rule("aten.mean.dim", mean_dims, _cone, _mean_exact, sum_tiles, aligned="left"),
+    Rule("aten.sum.default", sum_dims, _cone, add_up, **_SUM),
+    Rule("aten.sum.dim_IntList", sum_dims, _cone, add_up, sum_tiles, aligned="left", **_SUM),
+    Rule("prims.sum.default", sum_dims, _cone, add_up, sum_tiles, aligned="left", **_SUM),
+    Rule("aten.mean.default", mean_dims, _cone, _mean_exact, **_MEAN),
+    Rule("aten.mean.dim", mean_dims, _cone, _mean_exact, sum_tiles, aligned="left", **_MEAN),
 )
