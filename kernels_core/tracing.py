@@ -112,7 +112,7 @@ def trace(function: Callable[..., Any], arguments: Arguments) -> Program:
         names[:] = found
         return outputs
 
-    graph = _to_graph(forward, [list(tensors.values())])
+    graph = _to_graph(forward, [list(tensors.values())], sources, set())
     return _to_program(graph, list(tensors), names, sources)
 
 
@@ -144,7 +144,7 @@ def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
         before.update(_nodes_so_far())
         return list(outputs), list(pullback(tuple(upstream)))
 
-    graph = _to_graph(joint, [list(tensors.values()), cotangents])
+    graph = _to_graph(joint, [list(tensors.values()), cotangents], sources, before)
     names = [*forward.outputs, *(f"grad_{name}" for name in wrt)]
     inputs = [*tensors, *(cotangent_name(name) for name in floating)]
     return _to_program(graph, inputs, names, sources, before)
@@ -173,7 +173,7 @@ def trace_declared(backward: Callable[..., Any], function: Callable[..., Any], a
             result = backward(tuple(placed.values()), tuple(stored), tuple(upstream))
         return _gradients_in_order(result, list(tensors), wrt)
 
-    graph = _to_graph(declared, [list(tensors.values()), list(outputs), list(grads)])
+    graph = _to_graph(declared, [list(tensors.values()), list(outputs), list(grads)], sources, set())
     floating = [label for label, value in zip(output_labels, outputs, strict=True) if value.dtype.is_floating_point]
     inputs = [*tensors, *output_labels, *(cotangent_name(label) for label in floating)]
     return _to_program(graph, inputs, [f"grad_{name}" for name in wrt], sources, set())
@@ -216,7 +216,12 @@ def _caller_state_kept() -> Iterator[None]:
         yield
 
 
-def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -> torch.fx.GraphModule:
+def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]], sources: dict[str, str],
+              before: set[str]) -> torch.fx.GraphModule:  # fmt: skip
+    return _without_mutation(_traced(function, arguments), arguments, sources, before)
+
+
+def _traced(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -> torch.fx.GraphModule:
     plain = [[t.detach() for t in group] for group in arguments]
     functional = torch.func.functionalize(function)
     options: dict[str, Any] = {"decomposition_table": _decompositions()}
@@ -232,6 +237,39 @@ def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]])
                 raise
             except Exception as error:
                 raise TraceError(_untraceable(error)) from fake_error
+
+
+def _without_mutation(graph: torch.fx.GraphModule, arguments: list[list[torch.Tensor]], sources: dict[str, str], before: set[str]) -> torch.fx.GraphModule:
+    """Return the graph with operations in place, which PyTorch's decompositions emit, made functional; names are carried over."""
+    if not any(isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable for n in graph.graph.nodes):
+        return graph
+    follower = _Follower(graph)
+    again = _traced(lambda *given: follower.run(*given), arguments)
+    found = {new: sources[old] for new, old in follower.origins.items() if old in sources}
+    forward = {new for new, old in follower.origins.items() if old in before}
+    sources.clear()
+    sources.update(found)
+    before.clear()
+    before.update(forward)
+    return again
+
+
+class _Follower(torch.fx.Interpreter):
+    """Runs a graph under a tracer and remembers which node each new node came from."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.origins: dict[str, str] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        mode = get_proxy_mode()
+        if mode is not None:
+            for new in reversed(mode.tracer.graph.nodes):
+                if new.name in self.origins:
+                    break
+                self.origins[new.name] = n.name
+        return result
 
 
 def _of_known_shapes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
