@@ -18,6 +18,7 @@ import torch
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.rules.cones import normal_dims, reduction_cone
+from kernels_core.rules.extremum_weights import REACH
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.special_groups import classed
 
@@ -51,10 +52,10 @@ def unsure_index(local: Local, a: Enclosure, index: torch.Tensor, dim: int, sign
     """Return True where roundings (or, at kinks, an exact tie) could change the index of an extremum (dimension kept)."""
     if not a.floating or not a.mid.dim() or a.mid.shape[dim] < 2:
         return None
-    upper = a.mid * sign if a.bound is None else (a.mid * sign).add_(a.bound * INFLATE)
+    upper = a.mid * sign if a.bound is None else (a.mid * sign).add_(a.bound * REACH)
     second = torch.topk(upper, 2, dim).values.select(dim, 1).unsqueeze(dim)
     own = (a.mid * sign).gather(dim, index)
-    room = torch.zeros_like(own) if a.bound is None else a.bound.expand(a.shape).gather(dim, index) * INFLATE
+    room = torch.zeros_like(own) if a.bound is None else a.bound.expand(a.shape).gather(dim, index) * REACH
     near = ~(second < own - room)
     exact = (second == own) & (room == 0)
     if a.bound is not None:  # the other one may be uncertain

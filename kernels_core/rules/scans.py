@@ -19,6 +19,7 @@ import torch
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.rules.arithmetic import integral, is_integral, parts
+from kernels_core.rules.extremum_weights import REACH
 from kernels_core.rules.movement import before
 from kernels_core.rules.record import Family, Rule
 
@@ -125,7 +126,7 @@ def _two_largest(a: State, b: State) -> State:
 
 def _unsure_indices(local: Local, a: Enclosure, index: torch.Tensor, dim: int, sign: int) -> torch.Tensor:
     """As `extrema.unsure_index`, for every prefix."""
-    exact = torch.zeros_like(a.mid) if a.bound is None else a.bound.expand(a.shape) * INFLATE
+    exact = torch.zeros_like(a.mid) if a.bound is None else a.bound.expand(a.shape) * REACH
     upper = a.mid * sign + exact
     _, second = scan(_two_largest, (upper, torch.full_like(upper, -torch.inf)), dim)
     own, room = (a.mid * sign).gather(dim, index), exact.gather(dim, index)

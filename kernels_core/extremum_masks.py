@@ -1,0 +1,96 @@
+"""The derivative of a maximum, as one step: PyTorch builds it from a comparison that knows nothing of the others.
+
+PyTorch's derivative of m = amax(x) is  g / count(x == m) * (x == m).  Taken literally, the comparison of the largest
+element with m is a tie that any rounding could break, also where one element is the maximum by far. Here the mask and
+its count become one step, the weight w = mask / count with its own rule (rules/extrema.py): certain where one element
+is certainly the largest, and the hull [0, 1] for elements that roundings (or, at kinks, exact ties) leave contested:
+any split among them is then accepted. The exact value is unchanged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
+from kernels_core.rules.cones import normal_dims
+
+_EXTREMA: Mapping[str, int] = {
+    "aten.amax.default": 1, "prims.amax.default": 1, "aten.max.default": 1,
+    "aten.amin.default": -1, "prims.amin.default": -1, "aten.min.default": -1,
+}  # fmt: skip
+_SHAPES = frozenset({
+    "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default", "aten.unsqueeze.default",
+    "aten.squeeze.dim", "aten.squeeze.dims", "prims.broadcast_in_dim.default", "aten.alias.default",
+})  # fmt: skip
+_EQUAL = frozenset({"aten.eq.Tensor", "prims.eq.default"})
+_OR = frozenset({"aten.bitwise_or.Tensor", "prims.bitwise_or.default", "aten.logical_or.default"})
+_SUM = frozenset({"aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"})
+_TIMES = frozenset({"aten.mul.Tensor", "prims.mul.default"})
+
+
+def replaced(*_: Any, **__: Any) -> None:
+    """Stand for an ATen operation in steps that have a rule but no operation of PyTorch."""
+
+
+def with_extremum_weights(program: Program) -> Program:
+    """Return the program with every such mask replaced by its weight, and the count by ones."""
+    steps = {step.number: step for step in program.steps}
+    changed: dict[int, Step] = {}
+    for step in program.steps:
+        if step.backward and step.name in _EQUAL and len(step.operands) == 2:
+            changed.update(_rewritten(step, steps))
+    if not changed:
+        return program
+    return without_dead_steps(dataclasses.replace(program, steps=tuple(changed.get(s.number, s) for s in program.steps)))
+
+
+def _rewritten(equal: Step, steps: Mapping[int, Step]) -> dict[int, Step]:
+    for own, other in (equal.operands, equal.operands[::-1]):
+        root = _root(other, steps)
+        if root is None or not _same(root.operands[0], own, steps):
+            continue
+        x = root.operand_metas[0]
+        dims = normal_dims(root.argument(1, "dim"), len(x.shape))
+        mask = _whole_mask(equal, steps)
+        users = _users(mask, steps)
+        counts = [user for user in users if user.name in _SUM]
+        if x.shape != equal.shape or not counts or any(user.name not in _SUM | _TIMES for user in users):
+            return {}
+        if any(normal_dims(count.argument(1, "dim"), len(x.shape)) != dims for count in counts):
+            return {}
+        weight = dataclasses.replace(mask, op=replaced, name="exactref.extremum_weight", args=(own,), operand_metas=(x,),
+                                     kwargs={"dims": dims, "sign": _EXTREMA[root.name]}, metas=(Meta(x.shape, x.dtype),))  # fmt: skip
+        ones = {c.number: dataclasses.replace(c, op=replaced, name="exactref.ones", args=(), kwargs={}, operand_metas=()) for c in counts}
+        return {mask.number: weight, **ones}
+    return {}
+
+
+def _root(ref: Ref, steps: Mapping[int, Step]) -> Step | None:
+    """Return the step of the extremum behind views, None where there is none."""
+    step = steps[ref.step]
+    while step.name in _SHAPES:
+        step = steps[step.operands[0].step]
+    return step if step.name in _EXTREMA else None
+
+
+def _same(a: Ref, b: Ref, steps: Mapping[int, Step]) -> bool:
+    """Return True where two values are computed alike (abs(x) may be there twice)."""
+    if a == b:
+        return True
+    first, second = steps[a.step], steps[b.step]
+    if first.op is None or first.name != second.name or len(first.operands) != len(second.operands) or a.output != b.output:
+        return False
+    plain = [[x for x in s.args if not isinstance(x, Ref)] for s in (first, second)]
+    return plain[0] == plain[1] and all(_same(p, q, steps) for p, q in zip(first.operands, second.operands, strict=True))
+
+
+def _users(step: Step, steps: Mapping[int, Step]) -> list[Step]:
+    return [user for user in steps.values() if any(ref.step == step.number for ref in user.operands)]
+
+
+def _whole_mask(equal: Step, steps: Mapping[int, Step]) -> Step:
+    """Return the step whose result is the mask: PyTorch may add "or both are NaN"."""
+    users = _users(equal, steps)
+    return users[0] if len(users) == 1 and users[0].name in _OR else equal
