@@ -82,7 +82,7 @@ def hull(condition: Enclosure, first: Enclosure, second: Enclosure) -> Enclosure
     if condition.unsure is None or not bool(condition.unsure.any()):
         return Enclosure(mid, bound)
     reach = [torch.where(side.mid == mid, 0.0, (side.mid - mid).abs()) + side.bound_or_zero() for side in (first, second)]
-    both = torch.maximum(*reach) * (1 + 2.0**-50)
+    both = torch.maximum(*reach) * (1 + 2.0**-48)
     both = torch.where(both.isnan(), torch.inf, both)
     settled = bound if bound is not None else both.new_zeros(())
     return Enclosure(mid, torch.where(condition.unsure, both, settled))

@@ -180,7 +180,7 @@ def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosu
         bounded = bounded & op.bound_or_zero().isfinite()
         infinite = infinite | (sure & op.mid.isinf())
         not_a_number = not_a_number | (sure & op.mid.isnan())
-    exact = not_a_number | (certain & (infinite | value.mid.isnan()))
+    exact = (value.bound == 0) | not_a_number | (certain & (infinite | value.mid.isnan()))
     if rule.poles:
         exact = exact | certain
     if rule.keeps_inf:

@@ -149,6 +149,21 @@ class Numbers:
             return self.real(a).min(self.real(b))
         return a if a < b else b
 
+    def kind(self, value: Any) -> str:
+        """Return "finite", "infinite" or "nan".
+
+        Raises:
+            NotSeparatedError: the ball is too wide to tell.
+        """
+        value = self.real(value)
+        if self.rational or value.is_finite():
+            return "finite"
+        if value == flint.arb.pos_inf() or value == flint.arb.neg_inf():
+            return "infinite"
+        if value.is_nan():
+            return "nan"
+        raise NotSeparatedError
+
     def floor(self, value: Any) -> int:
         """Return the largest integer below, as a Python int."""
         value = self.real(value)

@@ -79,10 +79,15 @@ class Result:
         verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
         accepted = torch.zeros_like(verdict, dtype=torch.bool)
         if self.kinks is not None:
-            there = decide(actual, self.kinks, self.rad, None, self.budget)
+            there = decide(actual, self.kinks, self.rad_abs(), None, self.budget)
             accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
             verdict = torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8)
         return verdict, accepted
+
+    def rad_abs(self) -> Tensor:
+        """Return the bound on |mid - exact| of each element as a tensor (the width of a kink is no error of ours)."""
+        own = self.rad if isinstance(self.rad, Tensor) else self.rad * self.enclosure.bound_or_zero()
+        return own.expand(self.enclosure.shape)
 
     @functools.cached_property
     def exact(self) -> Tensor:
@@ -384,8 +389,7 @@ class Check:
             return dataclasses.replace(traced, enclosure=declared, rad=rad, source=None, kinks=None)
         _require_agreement(traced, declared, rad, name)
         bound = declared.bound_or_zero().expand(declared.shape)
-        own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad * traced.enclosure.bound_or_zero()
-        return dataclasses.replace(traced, enclosure=Enclosure(traced.enclosure.mid, bound), rad=own + torch.zeros_like(bound))
+        return dataclasses.replace(traced, enclosure=Enclosure(traced.enclosure.mid, bound), rad=traced.rad_abs())
 
 
 def _as_given(result: Result, actual: Tensor) -> Enclosure:
@@ -399,8 +403,7 @@ def _as_given(result: Result, actual: Tensor) -> Enclosure:
         raise UsageError(f"{result.name}: {count} elements are not what a correct forward may return\ncheck the forward first")
     error = (actual.detach().to(result.enclosure.mid) - result.enclosure.mid).abs()
     error = torch.where(actual == result.enclosure.mid, 0.0, error) * (1 + 2.0**-50)
-    own = result.rad if isinstance(result.rad, Tensor) else result.rad * result.enclosure.bound_or_zero()
-    return Enclosure(result.enclosure.mid, error + own)
+    return Enclosure(result.enclosure.mid, error + result.rad_abs())
 
 
 def _require_agreement(traced: Result, declared: Enclosure, rad: Tensor | float, name: str) -> None:

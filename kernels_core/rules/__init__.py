@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from kernels_core.rules import (
     arithmetic,
     casts,
+    choice,
+    comparisons,
     convolution,
     creation,
     extrema,
@@ -33,6 +35,8 @@ from kernels_core.rules.record import Family, Rule
 FAMILIES: tuple[Family, ...] = (
     arithmetic.FAMILY,
     casts.FAMILY,
+    choice.FAMILY,
+    comparisons.FAMILY,
     convolution.FAMILY,
     pooling.FAMILY,
     max_pooling.FAMILY,

@@ -1,0 +1,172 @@
+"""Comparisons and logic: three-valued. A comparison is unsure where the enclosures of both sides meet.
+
+Legal values lie in [a - A, a + A] and [b - B, b + B], so a < b is certain where |a - b| > A + B. Two exact values that tie
+follow PyTorch's convention; the tie is counted, and in the run at kinks (`local.kinks`) an order is left unsure there, so
+that a gradient becomes the hull of both sides. Equality is left unsure in derivative formulas only, where PyTorch uses
+it to share a gradient between tied elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.enclosure import Enclosure
+from kernels_core.numbers import Numbers
+from kernels_core.rules.arithmetic import parts
+from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.record import Family, Rule
+
+Compare = Callable[[Any, Any], torch.Tensor]
+
+
+def _order(compare: Compare) -> Callable[..., Enclosure]:
+    def bound(local: Local, a: Any, b: Any) -> Enclosure:
+        return compared(local, compare, a, b, kinked=True)
+
+    return bound
+
+
+def _equality(compare: Compare) -> Callable[..., Enclosure]:
+    def bound(local: Local, a: Any, b: Any) -> Enclosure:
+        return compared(local, compare, a, b, kinked=local.step.backward)
+
+    return bound
+
+
+def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) -> Enclosure:
+    """Return a comparison of two operands (tensors or numbers), unsure where their enclosures meet."""
+    first, second = _exact_side(a), _exact_side(b)
+    value = compare(first, second)
+    if not _floating(a) and not _floating(b):
+        return Enclosure(value, None, _either(a, b, value))
+    (x, x_bound), (y, y_bound) = parts(a), parts(b)
+    reach = _reach(x_bound, y_bound)
+    unsure = _either(a, b, value)
+    if reach is not None:
+        near = ((x - y).abs() <= reach) & (reach > 0) & torch.as_tensor(x == x) & torch.as_tensor(y == y)
+        unsure = near if unsure is None else unsure | near
+    if kinked:
+        tie = torch.as_tensor(x == y).expand(value.shape)
+        if reach is not None:
+            tie = tie & (reach == 0)
+        if local.kinks:
+            return Enclosure(value, None, tie.clone() if unsure is None else unsure | tie)
+        local.arithmetic.ties += int(tie.sum())
+    return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
+
+
+def _floating(value: Any) -> bool:
+    return isinstance(value, Enclosure) and value.floating
+
+
+def _exact_side(value: Any) -> Any:
+    return value.mid if isinstance(value, Enclosure) else value
+
+
+def _reach(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
+    if first is None or second is None:
+        alone = second if first is None else first
+        return None if alone is None else alone * INFLATE
+    return (first + second) * INFLATE
+
+
+def _either(a: Any, b: Any, value: torch.Tensor) -> torch.Tensor | None:
+    unsure = None
+    for side in (a, b):
+        if isinstance(side, Enclosure) and side.unsure is not None:
+            unsure = side.unsure if unsure is None else unsure | side.unsure
+    return None if unsure is None else unsure.expand(value.shape)
+
+
+def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
+    """Run a logical or bitwise operation on certain values; a result is unsure where an operand that matters is."""
+    mids = [_exact_side(a) for a in args]
+    mid = local.step.op(*mids, **kwargs)  # type: ignore[misc]
+    loose = [a for a in args if isinstance(a, Enclosure) and (a.unsure is not None or (a.floating and a.bound is not None))]
+    if not loose:
+        return Enclosure(mid)
+    unsure = torch.zeros(mid.shape, dtype=torch.bool, device=mid.device)
+    for operand in loose:
+        unsure = unsure | _may_flip(operand)
+    for operand in args:  # a certain False decides an "and", a certain True an "or"
+        if isinstance(operand, Enclosure) and not operand.floating and operand.mid.dtype is torch.bool and len(args) == 2:
+            deciding = {"and": ~operand.mid, "or": operand.mid}.get(_junction(local.step.name))
+            if deciding is not None:
+                unsure = unsure & ~(deciding if operand.unsure is None else deciding & ~operand.unsure)
+    return Enclosure(mid, None, unsure)
+
+
+def _may_flip(operand: Enclosure) -> torch.Tensor:
+    """Return True where the truth of an operand is not certain."""
+    if not operand.floating:
+        return operand.unsure if operand.unsure is not None else torch.zeros_like(operand.mid, dtype=torch.bool)
+    bound = operand.bound_or_zero()
+    return (bound > 0) & (operand.mid.abs() <= bound * INFLATE)
+
+
+def _junction(name: str) -> str:
+    base = name.split(".")[1]
+    return {"logical_and": "and", "bitwise_and": "and", "__and__": "and", "logical_or": "or", "bitwise_or": "or",
+            "__or__": "or"}.get(base, "")  # fmt: skip
+
+
+def classified(local: Local, a: Enclosure) -> Enclosure:
+    """isnan, isinf, isfinite, isposinf, isneginf, signbit: unsure where the bound is infinite."""
+    mid = local.step.op(a.mid)  # type: ignore[misc]
+    return Enclosure(mid, None, None if a.bound is None else a.bound.isinf())
+
+
+def _rule(name: str, bound: Any, exact: Any) -> Rule:
+    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles)
+
+
+def _pairs(function: Callable[[Numbers, Any, Any], bool]) -> Any:
+    return lambda n, a, b: n.each(lambda x, y: function(n, n.real(x), n.real(y)), a, b)
+
+
+def _truth(n: Numbers, value: Any) -> bool:
+    return value if isinstance(value, bool) else not n.equal(n.real(value), n.real(0))
+
+
+def _truths(function: Callable[[bool, bool], bool]) -> Any:
+    return lambda n, a, b: n.each(lambda x, y: function(_truth(n, x), _truth(n, y)), a, b)
+
+
+_less = _pairs(lambda n, x, y: n.less(x, y))
+_greater = _pairs(lambda n, x, y: n.less(y, x))
+_at_most = _pairs(lambda n, x, y: n.less(x, y) or n.equal(x, y))
+_at_least = _pairs(lambda n, x, y: n.less(y, x) or n.equal(x, y))
+_equal = _pairs(lambda n, x, y: n.equal(x, y))
+_unequal = _pairs(lambda n, x, y: not n.equal(x, y))
+_and = _truths(lambda x, y: x and y)
+_or = _truths(lambda x, y: x or y)
+_xor = _truths(lambda x, y: x != y)
+
+
+def _bits(function: Callable[[Any, Any], Any]) -> Any:
+    return lambda n, a, b: n.each(function, a, b)
+
+
+FAMILY = Family()
+FAMILY.add(
+    _rule("lt.Tensor", _order(torch.lt), _less), _rule("lt.Scalar", _order(torch.lt), _less),
+    _rule("gt.Tensor", _order(torch.gt), _greater), _rule("gt.Scalar", _order(torch.gt), _greater),
+    _rule("le.Tensor", _order(torch.le), _at_most), _rule("le.Scalar", _order(torch.le), _at_most),
+    _rule("ge.Tensor", _order(torch.ge), _at_least), _rule("ge.Scalar", _order(torch.ge), _at_least),
+    _rule("eq.Tensor", _equality(torch.eq), _equal), _rule("eq.Scalar", _equality(torch.eq), _equal),
+    _rule("ne.Tensor", _equality(torch.ne), _unequal), _rule("ne.Scalar", _equality(torch.ne), _unequal),
+    _rule("logical_and.default", logic, _and), _rule("logical_or.default", logic, _or),
+    _rule("logical_xor.default", logic, _xor),
+    _rule("logical_not.default", logic, lambda n, a: n.each(lambda x: not _truth(n, x), a)),
+    _rule("bitwise_and.Tensor", logic, _bits(lambda x, y: x & y)), _rule("bitwise_and.Scalar", logic, _bits(lambda x, y: x & y)),
+    _rule("bitwise_or.Tensor", logic, _bits(lambda x, y: x | y)), _rule("bitwise_or.Scalar", logic, _bits(lambda x, y: x | y)),
+    _rule("bitwise_xor.Tensor", logic, _bits(lambda x, y: x ^ y)), _rule("bitwise_xor.Scalar", logic, _bits(lambda x, y: x ^ y)),
+    _rule("bitwise_not.default", logic, lambda n, a: n.each(lambda x: not x if isinstance(x, bool) else ~x, a)),
+    _rule("isnan.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "nan", a)),
+    _rule("isinf.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "infinite", a)),
+    _rule("isfinite.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "finite", a)),
+)  # fmt: skip
