@@ -36,15 +36,20 @@ def parts(value: Any) -> tuple[Any, torch.Tensor | None]:
     return float(value), None
 
 
-def constant_rounding(local: Local, value: Any) -> float:
-    """Return the rounding that a constant or integer tensor grants where the compute format cannot hold it, else 0."""
+def constant_rounding(local: Local, value: Any, *, stored: bool = False) -> float:
+    """Return the rounding that a constant or integer tensor grants where the format cannot hold it, else 0.
+
+    The format is that of the computation, for `stored` that of the result: PyTorch's CPU kernels cast the constant of
+    an addition to bfloat16 or float16 first, those of products keep it in float32.
+    """
     if local.arithmetic.float64 or (isinstance(value, Enclosure) and value.floating):
         return 0.0
     if isinstance(value, Enclosure):
         return integer_rounding(local, value.mid)
     held = torch.tensor(float(value), dtype=torch.float64)
-    same = bool(held.to(local.compute).to(torch.float64) == held) or bool(held.isnan())
-    return 0.0 if same else local.u_acc * abs(float(value)) * INFLATE
+    format_, u, eta = (local.dtype, local.u, local.eta) if stored else (local.compute, local.u_acc, local.eta_acc)
+    same = bool(held.to(format_).to(torch.float64) == held) or not bool(held.isfinite())
+    return 0.0 if same else u * abs(float(value)) * INFLATE + eta
 
 
 def integer_rounding(local: Local, value: torch.Tensor) -> float:
@@ -94,10 +99,11 @@ def add(local: Local, a: Any, b: Any, *, alpha: float = 1, sign: float = 1.0) ->
     if factor != 1.0:
         y = y * factor
     bound = plus(x_bound, None if y_bound is None else y_bound * abs(factor) if factor not in (1.0, -1.0) else y_bound)
-    bound = plus(bound, constant_rounding(local, a))
-    bound = plus(bound, abs(factor) * constant_rounding(local, b))
-    if factor not in (1.0, -1.0):  # alpha b may be rounded before the addition
-        bound = plus(bound, _magnitude(y) * local.factor() + local.eta)
+    bound = plus(bound, constant_rounding(local, a, stored=True))
+    bound = plus(bound, abs(factor) * constant_rounding(local, b, stored=True))
+    if factor not in (1.0, -1.0):  # alpha b may be rounded before the addition, and alpha too
+        own = constant_rounding(local, factor, stored=True) / abs(factor) if factor else 0.0
+        bound = plus(bound, _magnitude(y) * (local.factor() + own * (1 + local.factor())) + local.eta)
     mid = x + y
     return local.rounded(mid, as_tensor(bound, mid), subnormal=factor not in (1.0, -1.0) or not _same_format(local))
 
