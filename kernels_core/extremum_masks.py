@@ -10,8 +10,9 @@ any split among them is then accepted. The exact value is unchanged.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
 from kernels_core.rules.cones import normal_dims
@@ -27,6 +28,7 @@ _SHAPES = frozenset({
 _EQUAL = frozenset({"aten.eq.Tensor", "prims.eq.default"})
 _OR = frozenset({"aten.bitwise_or.Tensor", "prims.bitwise_or.default", "aten.logical_or.default"})
 _SUM = frozenset({"aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"})
+_ABS = frozenset({"aten.abs.default", "prims.abs.default"})
 _TIMES = frozenset({"aten.mul.Tensor", "prims.mul.default"})
 
 
@@ -46,33 +48,58 @@ def with_extremum_weights(program: Program) -> Program:
     return without_dead_steps(dataclasses.replace(program, steps=tuple(changed.get(s.number, s) for s in program.steps)))
 
 
+class _Extremum(NamedTuple):
+    """What an extremum is taken of: `source`, or its magnitude."""
+
+    source: Ref
+    magnitude: bool
+    dims: tuple[int, ...]
+    sign: int
+
+
 def _rewritten(equal: Step, steps: Mapping[int, Step]) -> dict[int, Step]:
     for own, other in (equal.operands, equal.operands[::-1]):
         root = _root(other, steps)
-        if root is None or not _same(root.operands[0], own, steps):
+        if root is None or not _is_source(own, root, steps):
             continue
-        x = root.operand_metas[0]
-        dims = normal_dims(root.argument(1, "dim"), len(x.shape))
         mask = _whole_mask(equal, steps)
         users = _users(mask, steps)
         counts = [user for user in users if user.name in _SUM]
-        if x.shape != equal.shape or not counts or any(user.name not in _SUM | _TIMES for user in users):
+        x = steps[own.step].metas[own.output]
+        if x is None or x.shape != equal.shape or not counts or any(user.name not in _SUM | _TIMES for user in users):
             return {}
-        if any(normal_dims(count.argument(1, "dim"), len(x.shape)) != dims for count in counts):
+        if any(normal_dims(count.argument(1, "dim"), len(x.shape)) != root.dims for count in counts):
             return {}
         weight = dataclasses.replace(mask, op=replaced, name="exactref.extremum_weight", args=(own,), operand_metas=(x,),
-                                     kwargs={"dims": dims, "sign": _EXTREMA[root.name]}, metas=(Meta(x.shape, x.dtype),))  # fmt: skip
+                                     kwargs={"dims": root.dims, "sign": root.sign}, metas=(Meta(x.shape, x.dtype),))  # fmt: skip
         ones = {c.number: dataclasses.replace(c, op=replaced, name="exactref.ones", args=(), kwargs={}, operand_metas=()) for c in counts}
         return {mask.number: weight, **ones}
     return {}
 
 
-def _root(ref: Ref, steps: Mapping[int, Step]) -> Step | None:
-    """Return the step of the extremum behind views, None where there is none."""
+def _root(ref: Ref, steps: Mapping[int, Step]) -> _Extremum | None:
+    """Return the extremum behind views, None where there is none."""
     step = steps[ref.step]
     while step.name in _SHAPES:
-        step = steps[step.operands[0].step]
-    return step if step.name in _EXTREMA else None
+        ref = step.operands[0]
+        step = steps[ref.step]
+    if step.op is None or not step.operands:
+        return None
+    rank = len(step.operand_metas[0].shape)
+    if step.name in _EXTREMA:
+        return _Extremum(step.operands[0], False, normal_dims(step.argument(1, "dim"), rank), _EXTREMA[step.name])
+    if step.name == "aten.aminmax.default":
+        return _Extremum(step.operands[0], False, normal_dims(step.kwargs.get("dim"), rank), 1 if ref.output else -1)
+    if step.name == "aten.linalg_vector_norm.default" and math.isinf(float(step.argument(1, "ord", 2))):
+        sign = 1 if float(step.argument(1, "ord")) > 0 else -1
+        return _Extremum(step.operands[0], True, normal_dims(step.argument(2, "dim"), rank), sign)
+    return None
+
+
+def _is_source(own: Ref, root: _Extremum, steps: Mapping[int, Step]) -> bool:
+    if not root.magnitude:
+        return _same(root.source, own, steps)
+    return steps[own.step].name in _ABS and _same(root.source, steps[own.step].operands[0], steps)
 
 
 def _same(a: Ref, b: Ref, steps: Mapping[int, Step]) -> bool:

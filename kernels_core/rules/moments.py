@@ -108,8 +108,11 @@ def std(local: Local, a: Enclosure, dim: Any = None, *, correction: float | None
 
 def var_mean(local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None,
              keepdim: bool = False) -> tuple[Enclosure, Enclosure]:
-    """Variance and mean."""
-    return var(local, a, dim, correction=correction, keepdim=keepdim), mean_dims(local, a, dim, keepdim)
+    """Variance and mean; Welford's update makes NaN of an infinite mean, so nothing is known there."""
+    mean = mean_dims(local, a, dim, keepdim)
+    known = mean.mid.isfinite()
+    mean = Enclosure(torch.where(known, mean.mid, torch.nan), torch.where(known, mean.bound_or_zero(), torch.inf))
+    return var(local, a, dim, correction=correction, keepdim=keepdim), mean
 
 
 # The exact values -----------------------------------------------------------------------------------------------------

@@ -53,7 +53,11 @@ def sum_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False
              output_dtype: Any = None) -> Enclosure:
     """Sum over dimensions."""
     if is_integral(local):
-        return integral(local, a, *([] if dims is None else [dims, keepdim]), dtype=dtype)
+        found = integral(local, Enclosure(a.mid), *([] if dims is None else [dims, keepdim]), dtype=dtype)
+        if a.unsure is None:
+            return found
+        unsure = _sum(a.unsure.expand(a.shape).to(torch.int64), normal_dims(dims, a.mid.dim()), keepdim) > 0
+        return Enclosure(found.mid, None, unsure)
     return local.stored(summed(local, a, normal_dims(dims, a.mid.dim()), keepdim))
 
 
