@@ -115,7 +115,26 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
     return (torch.softmax(scores, -1) @ v).to(query.dtype)
 
 
+def _functional_batch_norm(input: torch.Tensor, running_mean: torch.Tensor | None, running_var: torch.Tensor | None,
+                           weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, training: bool = False,
+                           momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:
+    return batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+def _functional_instance_norm(input: torch.Tensor, running_mean: torch.Tensor | None = None,
+                              running_var: torch.Tensor | None = None, weight: torch.Tensor | None = None,
+                              bias: torch.Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1,
+                              eps: float = 1e-5) -> torch.Tensor:
+    return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
+
+
+# A function of torch.nn.functional is intercepted as a whole: what it calls inside is not.
 _COMPOSITES: Mapping[Any, Callable[..., Any]] = {
+    F.layer_norm: layer_norm,
+    F.rms_norm: rms_norm,
+    F.group_norm: group_norm,
+    F.batch_norm: _functional_batch_norm,
+    F.instance_norm: _functional_instance_norm,
     torch.layer_norm: layer_norm,
     torch.rms_norm: rms_norm,
     torch.group_norm: group_norm,

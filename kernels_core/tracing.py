@@ -148,7 +148,25 @@ def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
     graph = _to_graph(joint, [list(tensors.values()), cotangents], sources, before)
     names = [*forward.outputs, *(f"grad_{name}" for name in wrt)]
     inputs = [*tensors, *(cotangent_name(name) for name in floating)]
-    return _to_program(graph, inputs, names, sources, before)
+    return _with_factored_gradients(_to_program(graph, inputs, names, sources, before))
+
+
+def _with_factored_gradients(program: Program) -> Program:
+    """Let every gradient end in the step that grants the factoring of the upstream gradient (rules/arithmetic.py)."""
+    steps, outputs = list(program.steps), dict(program.outputs)
+    numbered = {step.number: step for step in steps}
+    number = max(numbered, default=-1) + 1
+    for name, ref in program.outputs.items():
+        if ref is None or not name.startswith("grad_") or numbered[ref.step].op is None:
+            continue
+        step, meta = numbered[ref.step], program.output_metas[name]
+        narrowed = step.name == "aten._to_copy.default" and step.operand_metas[0].dtype.is_floating_point
+        compute = step.operand_metas[0].dtype if narrowed else meta.dtype
+        steps.append(Step(number, lambda a, compute: a, "exactref.factored", (ref,), {"compute": compute}, (meta,),
+                          step.source, True, (meta,)))  # fmt: skip
+        outputs[name] = Ref(number)
+        number += 1
+    return dataclasses.replace(program, steps=tuple(steps), outputs=outputs)
 
 
 def cotangent_name(output: str) -> str:
@@ -352,6 +370,8 @@ class _Translation:
     def _call_function(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
             self.refs[node] = Ref(self.refs[node.args[0]].step, node.args[1])  # type: ignore[index,arg-type]
+            return
+        if not node.users:  # values that Python read to choose its branch, and what nothing needs
             return
         name = str(node.target)
         if not isinstance(node.target, torch._ops.OpOverload):
