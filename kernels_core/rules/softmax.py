@@ -18,7 +18,8 @@ Hence s errs in the exponent by  K' + (T + 1) e + T u + (n - 1) u  where K' take
 A_k + u (d_k + A_k + max A) in the place of A_k; and sum p_k d_k <= log n, since log s + sum p_k d_k is the entropy.
 
 The form exp(x_j - lse) rounds the logarithm (of at most log n), m + log s (|lse| <= |m| + log n) and the difference
-(|x_j - lse| <= d_j + log n) instead of dividing.
+(|x_j - lse| <= d_j + log n) instead of dividing. Where u |m| reaches 1 (rows filled with -1e30) this form means nothing
+and is not granted.
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ class _Row:
         n: number of values.
         top: the maximum.
         denominator: error of s in the exponent, the movement of the operands included.
-        operands: of that, what the operands' bounds contribute (None where they are exact).
+        reach: how far the operands' bounds may move the maximum (None where they are exact).
+        wide: True where some bound is so large that it may lift a weight that is zero in float64.
     """
 
     n: int
     top: torch.Tensor
     denominator: torch.Tensor | float
-    widest: torch.Tensor | None
+    reach: torch.Tensor | None
+    wide: bool = False
 
 
 def exp_error(local: Local) -> float:
@@ -86,8 +89,27 @@ def _row(local: Local, a: Enclosure, p: torch.Tensor, dims: tuple[int, ...]) -> 
         return _Row(n, top, rounding + u * math.log(n) * _MORE, None)
     widest = a.bound.amax(dims, keepdim=True)
     moved = (p * a.bound).nan_to_num_(nan=0.0, posinf=torch.inf).sum(dims, keepdim=True)
-    moved = moved.mul_(1 + u).add_((widest + math.log(n)) * u)
-    return _Row(n, top, moved.mul_(_phi(widest * (1 + 2 * u) + _UNDERFLOW * u)).mul_(_MORE_SUM).add_(rounding), widest)
+    moved = moved.mul_(1 + u).add_((widest + math.log(n)) * u).mul_(_phi(widest * (1 + 2 * u) + _UNDERFLOW * u))
+    wide = not float(widest.max()) <= 1
+    if wide:
+        slowly, reach = _moved_far(a, p, dims, top, widest, u)
+        moved, widest = torch.where(widest > 1, slowly, moved), torch.where(widest > 1, reach, widest)
+    return _Row(n, top, moved.mul_(_MORE_SUM).add_(rounding), widest, wide)
+
+
+def _moved_far(a: Enclosure, p: torch.Tensor, dims: tuple[int, ...], top: torch.Tensor, widest: torch.Tensor,
+               u: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return K' itself, and how far the maximum may move, where a bound above 1 sits on a weight far below the others.
+
+    Such is a masking constant like -1e30, which the format cannot hold. K' = log(1 + sum p_k (exp(A'_k) - 1)), and a
+    term with A_k > 1 is at most exp(A'_k - d_k), p_k being at most exp(-d_k).
+    """
+    bound, below = a.bound, (top - a.mid).clamp_(min=0.0)
+    reach = torch.minimum(widest, ((a.mid + bound).amax(dims, keepdim=True) - top).clamp_(min=0.0) + top.abs() * 2.0**-51)
+    own = bound * (1 + u) + reach * u  # type: ignore[operator]
+    near = p * torch.expm1(own + u * below.clamp(max=_UNDERFLOW))
+    terms = torch.where(bound <= 1, near, torch.exp(own - below * (1 - u)))  # type: ignore[operator]
+    return torch.log1p(terms.sum(dims, keepdim=True)), reach
 
 
 def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -> Enclosure:
@@ -99,17 +121,17 @@ def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -
     row, u = _row(local, a, mid, dims), local.u_acc
     lse_form = _log_error(local, row.n) + 3 * u * math.log(row.n) + exp_error(local)
     division = (2 * local.ulp("division") + 4) * u
-    shared = (row.top.abs() * u + (row.denominator + lse_form + division)).mul_(_MORE)
+    shared = (_top_rounding(row, u) + (row.denominator + lse_form + division)).mul_(_MORE)
     if a.bound is None:
         bound = _relative_small(a.mid, row.top, shared, u).mul_(mid)
     else:
         exponent = torch.addcmul(shared + row.top * u, a.mid, torch.full_like(row.top, u), value=-1)
-        bound = exponent.add_(a.bound, alpha=1 + 2 * u).add_(row.widest * u).expm1_().mul_(mid)
-    if not all_finite(bound):
-        bound = _masked(a, bound, dims)
+        bound = exponent.add_(a.bound, alpha=1 + 2 * u).add_(row.reach * u).expm1_().mul_(mid)
+    if row.wide or not all_finite(bound):
+        bound = _masked(a, mid, bound, shared, row.top)
     if a.bound is not None and float(bound.max()) > 1.0:
         local.lose_rad()
-        bound = torch.minimum(bound, torch.where(row.widest.isfinite(), shared.clamp(max=700.0).exp(), torch.inf))  # type: ignore[union-attr]
+        bound = torch.minimum(bound, torch.where(row.reach.isfinite(), shared.clamp(max=700.0).exp(), torch.inf))  # type: ignore[union-attr]
     bound = bound.mul_(INFLATE).add_(local.smallest_normal + local.eta_acc)
     value = classed(Enclosure(mid, _exact_zeros(a, bound)), a, dims, keepdim=True)
     return local.stored(value)
@@ -124,13 +146,17 @@ def _relative_small(x: torch.Tensor, top: torch.Tensor, shared: torch.Tensor, u:
     return torch.addcmul((shared + top * u) * phi, x, u * phi, value=-1)
 
 
-def _masked(a: Enclosure, bound: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-    """Give exact -inf (a masked column) the bound 0; NaN is 0 * inf: the weight underflows, nothing else is known."""
-    exact = a.mid == -torch.inf
-    if a.bound is not None:
-        exact &= a.bound == 0
-    exact &= (a.mid > -torch.inf).any(dims[0], keepdim=True) if dims else False
-    return torch.where(exact, 0.0, torch.where(bound.isnan(), torch.inf, bound))
+def _top_rounding(row: _Row, u: float) -> torch.Tensor:
+    """Return u |m|, the rounding of lse; 0 where the form exp(x - lse) means nothing."""
+    rounding = row.top.abs() * u
+    return torch.where(rounding < 1, rounding, torch.where(rounding.isfinite(), 0.0, rounding))
+
+
+def _masked(a: Enclosure, mid: torch.Tensor, bound: torch.Tensor, shared: torch.Tensor, top: torch.Tensor) -> torch.Tensor:
+    """Bound the weights that are zero in float64 by themselves: at most exp(-d_j (1 - u) + A_j (1 + 2 u) + shared)."""
+    exponent = (a.mid - top).mul_(0.5).add_(shared)
+    largest = (exponent if a.bound is None else exponent.add_(a.bound, alpha=2.0)).exp_()
+    return torch.where(mid == 0, largest, torch.where(bound.isnan(), torch.inf, bound))
 
 
 def _exact_zeros(a: Enclosure, bound: torch.Tensor) -> torch.Tensor:
@@ -150,20 +176,20 @@ def log_softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = Fals
         return Enclosure(mid, torch.zeros_like(mid))
     dims = normal_dims(dim, mid.dim())
     row, u = _row(local, a, mid if a.bound is None else mid.exp(), dims), local.u_acc
-    bound = mid.abs().mul_(2 * u * _MORE).add_(_logarithm(local, row))
+    bound = mid.abs().mul_(2 * u * _MORE).add_(_logarithm(local, row, _top_rounding(row, u)))
     if a.bound is not None:
-        bound.add_(a.bound, alpha=1 + 2 * u).add_(row.widest * u)
+        bound.add_(a.bound, alpha=1 + 2 * u).add_(row.reach * u)
     bound = bound.mul_(INFLATE).add_(local.smallest_normal)
     if not all_finite(bound):
-        exact = mid == -torch.inf if a.bound is None else (mid == -torch.inf) & (a.bound == 0) & row.widest.isfinite()  # type: ignore[union-attr]
+        exact = mid == -torch.inf if a.bound is None else (mid == -torch.inf) & (a.bound == 0) & row.reach.isfinite()  # type: ignore[union-attr]
         bound.masked_fill_(exact, 0.0)
     return local.stored(classed(Enclosure(mid, bound), a, dims, keepdim=True))
 
 
-def _logarithm(local: Local, row: _Row) -> torch.Tensor:
-    """Return the error of lse = m + log s that the row shares."""
+def _logarithm(local: Local, row: _Row, top_rounding: torch.Tensor) -> torch.Tensor:
+    """Return the error of m + log s that the row shares, given that of adding m."""
     log_n = math.log(row.n)
-    return (row.top.abs() + 2 * log_n).mul_(local.u_acc * _MORE).add_(row.denominator + _log_error(local, row.n))
+    return (top_rounding + 2 * log_n * local.u_acc).mul_(_MORE).add_(row.denominator + _log_error(local, row.n))
 
 
 def logsumexp(local: Local, a: Enclosure, dim: Any, keepdim: bool = False) -> Enclosure:
@@ -175,7 +201,7 @@ def logsumexp(local: Local, a: Enclosure, dim: Any, keepdim: bool = False) -> En
         value = Enclosure(mid, torch.zeros_like(mid))
     else:
         row = _row(local, a, a.mid if a.bound is None else (a.mid - mid).exp_(), dims)
-        bound = _logarithm(local, row).add_(mid.abs(), alpha=2 * local.u_acc).mul_(INFLATE).add_(local.smallest_normal)
+        bound = _logarithm(local, row, row.top.abs() * local.u_acc).add_(mid.abs(), alpha=2 * local.u_acc).mul_(INFLATE).add_(local.smallest_normal)
         value = local.stored(classed(Enclosure(mid, bound), a, dims, keepdim=True))
     if keepdim or not a.mid.dim():
         return value
