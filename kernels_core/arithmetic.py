@@ -142,7 +142,7 @@ class Local:
         if self.dtype is self.compute:
             return value
         bound = value.bound_or_zero().mul((1 + self.u) * INFLATE).add(value.mid.abs(), alpha=self.u * INFLATE)
-        bound.add_(self.eta)
+        bound = torch.where(bound == 0, 0.0, bound.add(self.eta)) if bool((bound == 0).any()) else bound.add_(self.eta)
         if not all_finite(bound):  # an infinity or NaN that is certain stays so
             bound = torch.where(value.mid.isfinite(), bound, value.bound_or_zero())
         return Enclosure(value.mid, bound)

@@ -11,6 +11,7 @@ Source: torch.fx.experimental.proxy_tensor, torch.func, torch._decomp (PyTorch 2
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import operator

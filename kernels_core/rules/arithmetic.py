@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import INFLATE, Local, unit_roundoff
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
@@ -135,7 +135,19 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
     bound = plus(bound, _times(constant_rounding(local, b), _upper(x, x_bound)))
     bound = plus(bound, _times(constant_rounding(local, a), _upper(y, y_bound)))
     mid = x * y
-    return local.rounded(mid, as_tensor(bound, mid))
+    return exact_zeros(local.rounded(mid, as_tensor(bound, mid)), (x, x_bound), (y, y_bound))
+
+
+def exact_zeros(value: Enclosure, *factors: tuple[Any, Any]) -> Enclosure:
+    """Return the product with bound 0 where a factor is exactly zero and the others finite: nothing is rounded there."""
+    if not bool((value.mid == 0).any()):
+        return value
+    zero = torch.zeros_like(value.mid, dtype=torch.bool)
+    for factor, bound in factors:
+        here = torch.as_tensor(factor == 0) if bound is None else (factor == 0) & (bound == 0)
+        zero = zero | here
+    zero = zero & value.bound_or_zero().isfinite() & (value.mid == 0)
+    return Enclosure(value.mid, torch.where(zero, 0.0, value.bound_or_zero()))
 
 
 def _product_bound(x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
@@ -169,7 +181,8 @@ def divide(local: Local, a: Any, b: Any, *, rounding_mode: str | None = None) ->
     mid = x / y
     bound = quotient_bound(mid, x_bound, y, y_bound)
     if rounding_mode is None:
-        return local.rounded(mid, as_tensor(bound, mid), local.ulp("division") if not local.arithmetic.float64 else 0.0)
+        ulp = local.ulp("division") if not local.arithmetic.float64 else 0.0
+        return exact_zeros(local.rounded(mid, as_tensor(bound, mid), ulp), (x, x_bound))
     return stepped(local, local.rounded(mid, as_tensor(bound, mid)), torch.floor if rounding_mode == "floor" else torch.trunc)
 
 
@@ -196,6 +209,23 @@ def stepped(local: Local, value: Enclosure, step: Any) -> Enclosure:
     if bool((bound > 0).any()):
         local.lose_rad()
     return Enclosure(mid, torch.where(bound.isnan(), torch.where(value.bound == 0, 0.0, torch.inf), bound))
+
+
+def factored(local: Local, a: Enclosure, *, compute: torch.dtype) -> Enclosure:
+    """A gradient with one more rounding of its compute format, for kernels that take the upstream gradient out as a factor.
+
+    PyTorch's formula distributes it, g t_1 + g t_2 + ..., where a kernel may form g (t_1 + t_2 + ...). With the same errors
+    in the t_i the latter errs by (n - 1) u sum |g t_i| for its additions, as the former, and by u |g sum t_i| for the one
+    product; the former by u |g t_i| for each product, but by nothing where t_i is a constant such as the 1 of
+    a cross entropy's p - 1. So one rounding u |result| on top covers both.
+    """
+    if local.arithmetic.float64:
+        return a
+    unit = unit_roundoff(compute)
+    if a.bound is None:
+        return Enclosure(a.mid, a.mid.abs() * (unit * INFLATE))
+    bound = a.bound.mul((1 + unit) * INFLATE).add_(a.mid.abs(), alpha=unit * INFLATE)
+    return Enclosure(a.mid, torch.where(a.bound == 0, torch.where(a.mid.isfinite(), bound, 0.0), bound))
 
 
 def negate(local: Local, a: Enclosure) -> Enclosure:
@@ -229,6 +259,7 @@ def _exact_divide(n: Numbers, a: Any, b: Any, *, rounding_mode: str | None = Non
 
 FAMILY = Family()
 FAMILY.add(
+    Rule("exactref.factored", factored, broadcast_cone, lambda call, a: a, elementwise_tiles, classed=True),
     _rule("add.Tensor", add, _exact_add, keeps_inf=True),
     _rule("add.Scalar", lambda local, a, b, alpha=1: add(local, a, b, alpha=alpha), _exact_add, keeps_inf=True),
     _rule("sub.Tensor", subtract, _exact_subtract, keeps_inf=True),

@@ -9,7 +9,7 @@ import torch
 
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.rules.arithmetic import parts
+from kernels_core.rules.arithmetic import exact_zeros, parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 
@@ -27,7 +27,8 @@ def cast(local: Local, a: Enclosure, *_: Any, **__: Any) -> Enclosure:
         return Enclosure(mid, bound)
     kept = mid.abs() if bound is None else mid.abs() + bound
     rounding = kept.mul_(local.u * INFLATE).add_(local.eta)
-    return Enclosure(mid, rounding if bound is None else rounding.add_(bound).mul_(INFLATE))
+    value = Enclosure(mid, rounding if bound is None else rounding.add_(bound).mul_(INFLATE))
+    return exact_zeros(value, (mid, bound))
 
 
 def _narrows(source: torch.dtype, target: torch.dtype) -> bool:

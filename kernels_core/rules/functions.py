@@ -21,9 +21,9 @@ import flint
 import torch
 
 from kernels_core.arithmetic import INFLATE, Local
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.numbers import Numbers
-from kernels_core.rules.arithmetic import parts
+from kernels_core.rules.arithmetic import exact_zeros, parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 
@@ -51,9 +51,17 @@ def log_lipschitz(name: str, function: Callable[[Tensor], Tensor], slope: Slope,
         x, reach = parts(a)
         y = function(x)
         moved = None if reach is None else grown(slope(x, y), reach, rate)
-        return local.rounded(y, moved, local.ulp(name))
+        return _exact_limits(local.rounded(y, moved, local.ulp(name)), x, reach)
 
     return bound
+
+
+def _exact_limits(value: Enclosure, x: Tensor, reach: Tensor | None) -> Enclosure:
+    """Return the value with bound 0 where the function is 0 at a certain infinity, as exp is at -inf."""
+    if all_finite(x):
+        return value
+    limit = x.isinf() & (value.mid == 0)
+    return Enclosure(value.mid, torch.where(limit if reach is None else limit & (reach == 0), 0.0, value.bound_or_zero()))
 
 
 def taylor(name: str, function: Callable[[Tensor], Tensor], slope: Slope, second: float) -> Callable[..., Enclosure]:
@@ -153,7 +161,7 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
     y = torch.pow(x, p)
     ulp = _power_ulp(local, p)
     if reach is None:
-        return local.rounded(y, None, ulp)
+        return exact_zeros(local.rounded(y, None, ulp), (x, None)) if p > 0 else local.rounded(y, None, ulp)
     high = x.abs() + reach * _OWN
     if p == 0:
         return Enclosure(y, torch.zeros_like(y))
@@ -162,7 +170,8 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
     else:
         low = (x.abs() - reach * _OWN) * (1 - 2.0**-50)
         moved = torch.where(low > 0, abs(p) * torch.pow(low, p - 1) * reach * _OWN, torch.inf)
-    return local.rounded(y, torch.where(reach == 0, 0.0, moved), ulp)
+    value = local.rounded(y, torch.where(reach == 0, 0.0, moved), ulp)
+    return exact_zeros(value, (x, reach)) if p > 0 else value
 
 
 def _power_ulp(local: Local, p: float) -> float:

@@ -44,8 +44,8 @@ def test_the_exact_value_lies_within_rad_of_mid(dtype):
     inputs = {"x": torch.randn(3, 5, generator=generator).to(dtype), "w": torch.randn(5, 4, generator=generator).to(dtype)}
     results = Check(reference(block), inputs).both([torch.randn(3, 4, generator=generator).to(dtype)])
     for result in results.values():
-        mid, bound = result.enclosure.mid.reshape(-1), result.enclosure.bound.reshape(-1)
-        rad = result.rad.expand(mid.shape).reshape(-1) if isinstance(result.rad, torch.Tensor) else result.rad * bound
+        mid = result.enclosure.mid.reshape(-1)
+        rad = result.rad_abs().reshape(-1)
         seen = []
 
         def settle(values, index, mid=mid, rad=rad, seen=seen):
