@@ -1,10 +1,11 @@
 """Running sums, log-sums and extrema along a dimension.
 
 The k-th running sum is a sum of k terms in some order (a parallel scan only regroups them): (k - 1) u_acc sum of their
-magnitudes, as in sums.py. A running logsumexp is at most k - 1 steps of log(exp a + exp b), each of which moves by at
-most the larger of its operands' errors (its partial derivatives are >= 0 and add up to 1) and errs by the granted
-accuracy of that function on a value of at most max |x_j| + log k. A running maximum moves by at most the largest bound
-so far.
+magnitudes, as in sums.py. A running maximum moves by at most the largest bound so far.
+
+A running logsumexp S_k moves by at most log sum_{j<=k} exp(x_j + A_j) - S_k (downwards by no more, it is convex), and is
+at most k - 1 steps of log(exp a + exp b). An error of a partial result s enters S_k with the weight exp(s - S_k), and
+|s| exp(s - S_k) <= |S_k| + 1, so that each step errs by the granted accuracy of that function on |S_k| + 1.
 """
 
 from __future__ import annotations
@@ -95,12 +96,12 @@ def logcumsumexp(local: Local, a: Enclosure, dim: int) -> Enclosure:
     mid = torch.logcumsumexp(a.mid, dim)
     if not mid.dim() or not mid.numel():
         return Enclosure(mid, a.bound)
-    count = prefixes(mid, dim)
-    size = torch.where(a.mid.isfinite(), a.magnitude_upper(), 0.0).cummax(dim).values + torch.log(count)
-    step = (2 * local.ulp("logaddexp") + 2) * local.u_acc * (1 + 2.0**-20)
-    error = size.mul_(step).add_(2 * local.smallest_normal).mul_((count - 1) * (1 + 2.0**-20))
+    moved = torch.zeros_like(mid)
     if a.bound is not None:
-        error += a.bound.expand(mid.shape).cummax(dim).values
+        moved = torch.logcumsumexp(a.mid + a.bound, dim).sub_(mid).add_(mid.abs(), alpha=2.0**-50)
+    steps = (prefixes(mid, dim) - 1) * (1 + 2.0**-20)
+    step = (2 * local.ulp("logaddexp") + 2) * local.u_acc
+    error = (mid.abs() + moved + 1).mul_(step).add_(2 * local.smallest_normal).mul_(steps).add_(moved)
     nothing = mid == -torch.inf
     if a.bound is not None:
         nothing &= a.bound.expand(mid.shape).cummax(dim).values == 0
