@@ -56,6 +56,16 @@ def log_lipschitz(name: str, function: Callable[[Tensor], Tensor], slope: Slope,
     return bound
 
 
+def exponential(local: Local, a: Enclosure) -> Enclosure:
+    """exp(x): far below zero with a large bound (a masking constant), exp(x + X) instead of exp(x) (exp(X) - 1) = 0 * inf."""
+    x, reach = parts(a)
+    y = torch.exp(x)
+    moved = None if reach is None else grown(y.clone(), reach, 1.0)
+    if moved is not None and not all_finite(moved):
+        moved = torch.where(moved.isfinite(), moved, torch.exp(x + reach * _OWN))
+    return _exact_limits(local.rounded(y, moved, local.ulp("exp")), x, reach)
+
+
 def _exact_limits(value: Enclosure, x: Tensor, reach: Tensor | None) -> Enclosure:
     """Return the value with bound 0 where the function is 0 at a certain infinity, as exp is at -inf."""
     if all_finite(x):
@@ -327,7 +337,7 @@ _LN2, _LN10 = math.log(2), math.log(10)
 
 FAMILY = Family()
 FAMILY.add(
-    _rule("exp.default", log_lipschitz("exp", torch.exp, lambda x, y: y.clone(), 1.0), _ball(flint.arb.exp)),
+    _rule("exp.default", exponential, _ball(flint.arb.exp)),
     _rule("exp2.default", log_lipschitz("exp2", torch.exp2, lambda x, y: y * _LN2, _LN2), _ball(lambda x: (x * flint.arb.const_log2()).exp())),
     _rule("expm1.default", log_lipschitz("expm1", torch.expm1, lambda x, y: y + 1, 1.0), _ball(flint.arb.expm1)),
     _rule("log.default", logarithm("log", torch.log, 1.0), _ball(flint.arb.log), poles=True),
