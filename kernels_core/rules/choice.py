@@ -15,7 +15,7 @@ import torch
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, hull
 from kernels_core.numbers import Numbers
-from kernels_core.rules.arithmetic import constant_rounding, integral, is_integral, multiply, parts, stepped
+from kernels_core.rules.arithmetic import constant_rounding, integral, is_integral, parts, stepped
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 
@@ -28,7 +28,7 @@ def as_enclosure(local: Local, value: Any, like: torch.Tensor) -> Enclosure:
         return Enclosure(*parts(value))
     if is_integral(local):
         return Enclosure(torch.full((), value, dtype=local.nominal, device=like.device))
-    rounding = constant_rounding(local, value)
+    rounding = constant_rounding(local, value, stored=True)
     mid = torch.full((), float(value), dtype=torch.float64, device=like.device)
     return Enclosure(mid, torch.full_like(mid, rounding) if rounding else None)
 
@@ -216,4 +216,3 @@ FAMILY.add(
     _rule("lerp.Scalar", lerp, lambda n, a, b, w: a + w * (b - a)),
     _rule("lerp.Tensor", lerp, lambda n, a, b, w: a + w * (b - a)),
 )  # fmt: skip
-del multiply

@@ -44,7 +44,7 @@ def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) ->
     if not _floating(a) and not _floating(b):
         return Enclosure(value, None, _either(a, b, value))
     (x, x_bound), (y, y_bound) = parts(a), parts(b)
-    reach = _reach(x_bound, y_bound)
+    reach = _reach(_side_bound(local, a, x_bound), _side_bound(local, b, y_bound))
     unsure = _either(a, b, value)
     if reach is not None:
         near = ((x - y).abs() <= reach) & (reach > 0) & torch.as_tensor(x == x) & torch.as_tensor(y == y)
@@ -57,6 +57,16 @@ def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) ->
             return Enclosure(value, None, tie.clone() if unsure is None else unsure | tie)
         local.arithmetic.ties += int(tie.sum())
     return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
+
+
+def _side_bound(local: Local, side: Any, bound: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the bound of a side; a number that the other side's format cannot hold is compared rounded to it."""
+    if isinstance(side, Enclosure) or local.arithmetic.float64:
+        return bound
+    dtype = local.step.operand_metas[0].dtype
+    number = torch.tensor(float(side), dtype=torch.float64)
+    error = (number.to(torch.float32).to(dtype).to(torch.float64) - number).abs()
+    return error * INFLATE if bool(error > 0) and bool(error.isfinite()) and dtype.is_floating_point else None
 
 
 def _floating(value: Any) -> bool:
