@@ -7,6 +7,8 @@ import functools
 from collections.abc import Mapping
 
 from kernels_core.rules import (
+    activation_gradients,
+    activations,
     arithmetic,
     casts,
     choice,
@@ -34,6 +36,8 @@ from kernels_core.rules.aliases import ALIASES
 from kernels_core.rules.record import Family, Rule
 
 FAMILIES: tuple[Family, ...] = (
+    activations.FAMILY,
+    activation_gradients.FAMILY,
     arithmetic.FAMILY,
     casts.FAMILY,
     choice.FAMILY,

@@ -1,0 +1,66 @@
+"""Activations and their derivatives keep the contract of a rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.core.rules.checker import check_rule, check_special
+
+SMOOTH: dict[str, Callable[..., Any]] = {
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "softplus": F.softplus,
+    "softplus beta": lambda x: F.softplus(x, 3.3, 2.5),
+    "logsigmoid": F.logsigmoid,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "elu": lambda x: F.elu(x, 0.7),
+    "celu": lambda x: F.celu(x, 1.3),
+    "selu": F.selu,
+}
+KINKED: dict[str, Callable[..., Any]] = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
+    "hardtanh": lambda x: F.hardtanh(x, -0.7, 1.1),
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "hardshrink": F.hardshrink,
+    "softshrink": F.softshrink,
+    "threshold": lambda x: F.threshold(x, 0.3, -2.0),
+}
+ALL = {**SMOOTH, **KINKED}
+
+
+def _inputs(rows: int = 40) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, 6, generator=generator) * torch.tensor([0.01, 0.3, 1.0, 1.0, 3.0, 6.0])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_activation_keeps_the_contract(name: str) -> None:
+    check_rule(ALL[name], [_inputs()], caught=0.5, eager=name != "sigmoid")  # its float16 derivative rounds on the way
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_activation_of_a_rounded_argument_keeps_the_contract(name: str) -> None:
+    check_rule(lambda x, w: ALL[name](x * w), [_inputs(), torch.linspace(0.3, 1.7, 240).reshape(40, 6)], caught=0.4, eager=False)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_activation_of_special_values_is_decided(name: str) -> None:
+    special = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1e-40, -1e-40, 1e-45, 90.0, -90.0, 3e37, -3e38, 20.0, -120.0])
+    check_special(ALL[name], [special], dtypes=(torch.float32, torch.bfloat16))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (), (1, 1)])
+@pytest.mark.parametrize("name", ["gelu", "silu", "softplus", "logsigmoid", "relu"])
+def test_activation_of_few_elements_is_covered(name: str, shape: tuple[int, ...]) -> None:
+    check_rule(ALL[name], [torch.full(shape, 0.7)], (torch.float32,))
