@@ -17,7 +17,7 @@ import torch
 
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
-from kernels_core.rules.arithmetic import integral, is_integral, parts
+from kernels_core.rules.arithmetic import is_integral, parts
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.record import Family, Rule
 
@@ -53,12 +53,15 @@ def sum_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False
              output_dtype: Any = None) -> Enclosure:
     """Sum over dimensions."""
     if is_integral(local):
-        found = integral(local, Enclosure(a.mid), *([] if dims is None else [dims, keepdim]), dtype=dtype)
-        if a.unsure is None:
-            return found
-        unsure = _sum(a.unsure.expand(a.shape).to(torch.int64), normal_dims(dims, a.mid.dim()), keepdim) > 0
-        return Enclosure(found.mid, None, unsure)
+        return _integers(local, a, normal_dims(dims, a.mid.dim()), keepdim)
     return local.stored(summed(local, a, normal_dims(dims, a.mid.dim()), keepdim))
+
+
+def _integers(local: Local, a: Enclosure, dims: tuple[int, ...], keepdim: bool) -> Enclosure:
+    mid = a.mid.sum(dims, keepdim=keepdim, dtype=local.nominal) if dims else a.mid.to(local.nominal)
+    if a.unsure is None:
+        return Enclosure(mid)
+    return Enclosure(mid, None, _sum(a.unsure.expand(a.shape).to(torch.int64), dims, keepdim) > 0)
 
 
 def mean_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
