@@ -27,6 +27,7 @@ from kernels_core.composites import composites_first
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation
 from kernels_core.extremum_masks import with_extremum_weights
 from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
+from kernels_core.relu_masks import with_relu_arguments
 from kernels_core.rules import registry
 from kernels_core.standin import functions_as_forwards
 
@@ -324,7 +325,7 @@ def _untraceable(error: Exception) -> str:
 def _to_program(graph: torch.fx.GraphModule, inputs: list[str], names: list[str], sources: Mapping[str, str],
                 forward: set[str] | None = None) -> Program:
     """Return the program of a graph; nodes not in `forward` (where given) belong to the derivative."""
-    return with_extremum_weights(without_dead_steps(_Translation(graph, inputs, names, sources, forward).program()))
+    return with_relu_arguments(with_extremum_weights(without_dead_steps(_Translation(graph, inputs, names, sources, forward).program())))
 
 
 class _Translation:
