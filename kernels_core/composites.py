@@ -94,6 +94,24 @@ def instance_norm(input: torch.Tensor, weight: torch.Tensor | None, bias: torch.
     return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
+def binary_cross_entropy_with_logits(input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None,
+                                     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+                                     pos_weight: torch.Tensor | None = None) -> torch.Tensor:
+    """(p t + 1 - t) log(1 + e^x) - p t x, whose derivative (p t + 1 - t) sigmoid(x) - p t is the form that kernels use.
+
+    The form that PyTorch's decomposition differentiates has another, more accurate cancellation near sigmoid(x) = t.
+    """
+    x, t = wide(input), wide(target)
+    positive = t if pos_weight is None else wide(pos_weight) * t
+    loss = torch.logaddexp(x, torch.zeros_like(x))
+    loss = (loss if pos_weight is None else (positive + 1 - t) * loss) - positive * x
+    loss = loss if weight is None else loss * wide(weight)
+    if size_average is not None or reduce is not None:
+        reduction = F._Reduction.legacy_get_string(size_average, reduce, emit_warning=False)  # type: ignore[attr-defined]
+    loss = {"mean": torch.mean, "sum": torch.sum}.get(reduction, lambda value: value)(loss)
+    return loss.to(input.dtype)
+
+
 def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                                  attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0,
                                  is_causal: bool = False, scale: float | None = None,
@@ -130,6 +148,7 @@ def _functional_instance_norm(input: torch.Tensor, running_mean: torch.Tensor | 
 
 # A function of torch.nn.functional is intercepted as a whole: what it calls inside is not.
 _COMPOSITES: Mapping[Any, Callable[..., Any]] = {
+    F.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
     F.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
     F.group_norm: group_norm,
