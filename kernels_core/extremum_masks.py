@@ -22,8 +22,8 @@ _EXTREMA: Mapping[str, int] = {
     "aten.amin.default": -1, "prims.amin.default": -1, "aten.min.default": -1,
 }  # fmt: skip
 _SHAPES = frozenset({
-    "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default", "aten.unsqueeze.default",
-    "aten.squeeze.dim", "aten.squeeze.dims", "prims.broadcast_in_dim.default", "aten.alias.default",
+    "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default",
+    "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "prims.broadcast_in_dim.default", "aten.alias.default",
 })  # fmt: skip
 _EQUAL = frozenset({"aten.eq.Tensor", "prims.eq.default"})
 _OR = frozenset({"aten.bitwise_or.Tensor", "prims.bitwise_or.default", "aten.logical_or.default"})
@@ -45,7 +45,9 @@ def with_extremum_weights(program: Program) -> Program:
             changed.update(_rewritten(step, steps))
     if not changed:
         return program
-    return without_dead_steps(dataclasses.replace(program, steps=tuple(changed.get(s.number, s) for s in program.steps)))
+    return without_dead_steps(
+        dataclasses.replace(program, steps=tuple(changed.get(s.number, s) for s in program.steps))
+    )
 
 
 class _Extremum(NamedTuple):
@@ -70,9 +72,13 @@ def _rewritten(equal: Step, steps: Mapping[int, Step]) -> dict[int, Step]:
             return {}
         if any(normal_dims(count.argument(1, "dim"), len(x.shape)) != root.dims for count in counts):
             return {}
-        weight = dataclasses.replace(mask, op=replaced, name="exactref.extremum_weight", args=(own,), operand_metas=(x,),
-                                     kwargs={"dims": root.dims, "sign": root.sign}, metas=(Meta(x.shape, x.dtype),))  # fmt: skip
-        ones = {c.number: dataclasses.replace(c, op=replaced, name="exactref.ones", args=(), kwargs={}, operand_metas=()) for c in counts}
+        settings = {"dims": root.dims, "sign": root.sign}
+        weight = dataclasses.replace(mask, op=replaced, name="exactref.extremum_weight", args=(own,), kwargs=settings,
+                                     operand_metas=(x,), metas=(Meta(x.shape, x.dtype),))  # fmt: skip
+        ones = {
+            c.number: dataclasses.replace(c, op=replaced, name="exactref.ones", args=(), kwargs={}, operand_metas=())
+            for c in counts
+        }
         return {mask.number: weight, **ones}
     return {}
 
@@ -107,10 +113,17 @@ def _same(a: Ref, b: Ref, steps: Mapping[int, Step]) -> bool:
     if a == b:
         return True
     first, second = steps[a.step], steps[b.step]
-    if first.op is None or first.name != second.name or len(first.operands) != len(second.operands) or a.output != b.output:
+    if (
+        first.op is None
+        or first.name != second.name
+        or len(first.operands) != len(second.operands)
+        or a.output != b.output
+    ):
         return False
     plain = [[x for x in s.args if not isinstance(x, Ref)] for s in (first, second)]
-    return plain[0] == plain[1] and all(_same(p, q, steps) for p, q in zip(first.operands, second.operands, strict=True))
+    return plain[0] == plain[1] and all(
+        _same(p, q, steps) for p, q in zip(first.operands, second.operands, strict=True)
+    )
 
 
 def _users(step: Step, steps: Mapping[int, Step]) -> list[Step]:

@@ -49,7 +49,7 @@ def _reduce(value: torch.Tensor, dims: tuple[int, ...], keepdim: bool, function:
 
 
 def unsure_index(local: Local, a: Enclosure, index: torch.Tensor, dim: int, sign: int) -> torch.Tensor | None:
-    """Return True where roundings (or, at kinks, an exact tie) could change the index of an extremum (dimension kept)."""
+    """Return True where roundings (or, at kinks, an exact tie) could change the index of an extremum (dim kept)."""
     if not a.floating or not a.mid.dim() or a.mid.shape[dim] < 2:
         return None
     upper = a.mid * sign if a.bound is None else (a.mid * sign).add_(a.bound * REACH)
@@ -112,7 +112,10 @@ def _index_form(sign: int) -> Any:
     def bound(local: Local, a: Enclosure, dim: int | None = None, keepdim: bool = False) -> Enclosure:
         value = a
         if dim is None:
-            value, dim = Enclosure(a.mid.reshape(-1), None if a.bound is None else a.bound.expand(a.shape).reshape(-1)), 0
+            value, dim = (
+                Enclosure(a.mid.reshape(-1), None if a.bound is None else a.bound.expand(a.shape).reshape(-1)),
+                0,
+            )
         index = (torch.argmax if sign > 0 else torch.argmin)(value.mid, dim, keepdim=True)
         found = Enclosure(index, None, unsure_index(local, value, index, dim, sign))
         shape = local.shape
@@ -121,7 +124,9 @@ def _index_form(sign: int) -> Any:
     return bound
 
 
-def _aminmax(local: Local, a: Enclosure, *, dim: int | None = None, keepdim: bool = False) -> tuple[Enclosure, Enclosure]:
+def _aminmax(
+    local: Local, a: Enclosure, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Enclosure, Enclosure]:
     return _dims_form(-1)(local, a, dim, keepdim), _dims_form(1)(local, a, dim, keepdim)
 
 

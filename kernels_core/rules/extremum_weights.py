@@ -34,7 +34,9 @@ def _count(condition: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     return condition.to(torch.float64).sum(dims, keepdim=True) if dims else condition.to(torch.float64)
 
 
-def _contested(local: Local, a: torch.Tensor, bound: torch.Tensor | None, mask: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+def _contested(
+    local: Local, a: torch.Tensor, bound: torch.Tensor | None, mask: torch.Tensor, dims: tuple[int, ...]
+) -> torch.Tensor:
     candidates, inexact = mask, torch.zeros((), dtype=torch.bool)
     if bound is not None:
         lowest = (a - bound * REACH).amax(dims, keepdim=True) if dims else a - bound * REACH

@@ -56,7 +56,9 @@ def _reduce(function: Any, value: torch.Tensor, dims: tuple[int, ...]) -> torch.
     return function(value, dims, keepdim=True) if dims else value.clone()
 
 
-def _error(local: Local, a: Enclosure, centred: torch.Tensor, total: torch.Tensor, dims: tuple[int, ...], n: int) -> torch.Tensor:
+def _error(
+    local: Local, a: Enclosure, centred: torch.Tensor, total: torch.Tensor, dims: tuple[int, ...], n: int
+) -> torch.Tensor:
     """Return the bound on S (see the module)."""
     if not a.mid.numel():
         return torch.zeros_like(total)
@@ -89,7 +91,9 @@ def root(local: Local, value: Enclosure) -> Enclosure:
     return Enclosure(mid, torch.where(certain, 0.0, result.bound_or_zero()))
 
 
-def var(local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Enclosure:
+def var(
+    local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> Enclosure:
     """Variance with a correction of the divisor (1 by default)."""
     dims = normal_dims(dim, a.mid.dim())
     return local.stored(variance(local, a, dims, 1.0 if correction is None else float(correction), keepdim))
@@ -100,14 +104,17 @@ def var_prim(local: Local, a: Enclosure, dims: Any = None, correction: float = 1
     return var(local, a, dims, correction=correction)
 
 
-def std(local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Enclosure:
+def std(
+    local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> Enclosure:
     """Standard deviation; the variance is not rounded to a 16-bit result on the way."""
     dims = normal_dims(dim, a.mid.dim())
     return root(local, variance(local, a, dims, 1.0 if correction is None else float(correction), keepdim))
 
 
-def var_mean(local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None,
-             keepdim: bool = False) -> tuple[Enclosure, Enclosure]:
+def var_mean(
+    local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Enclosure, Enclosure]:
     """Variance and mean; Welford's update makes NaN of an infinite mean, so nothing is known there."""
     mean = mean_dims(local, a, dim, keepdim)
     known = mean.mid.isfinite()
@@ -128,7 +135,11 @@ def _variance_exact(call: Any, values: Any) -> Any:
     mean = call.numbers.divide(np.add.reduce(values, axis=1), n)
     if call.output == 1:
         return mean
-    given = call.step.argument(2, "correction") if call.step.name.startswith("prims") else call.step.kwargs.get("correction")
+    given = (
+        call.step.argument(2, "correction")
+        if call.step.name.startswith("prims")
+        else call.step.kwargs.get("correction")
+    )
     divisor = max(0.0, n - (1.0 if given is None else float(given)))
     return call.numbers.divide(np.add.reduce((values - mean[:, None]) ** 2, axis=1), call.numbers.of(divisor))
 

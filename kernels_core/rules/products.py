@@ -38,7 +38,10 @@ def _folded(value: Pair, dim: int) -> Pair:
     while value[0].shape[dim] > 1:
         n = value[0].shape[dim]
         half = n // 2
-        low, high, rest = (tuple(t.narrow(dim, start, size) for t in value) for start, size in ((0, half), (half, half), (2 * half, n % 2)))
+        low, high, rest = (
+            tuple(t.narrow(dim, start, size) for t in value)
+            for start, size in ((0, half), (half, half), (2 * half, n % 2))
+        )
         product = times(low, high)  # type: ignore[arg-type]
         value = tuple(torch.cat((p, r), dim) for p, r in zip(product, rest, strict=True)) if n % 2 else product  # type: ignore[assignment]
     return value
@@ -76,7 +79,9 @@ def _product(local: Local, a: Enclosure, dims: tuple[int, ...], keepdim: bool) -
     return Enclosure(found.mid.squeeze(dims), found.bound_or_zero().squeeze(dims))
 
 
-def prod_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None, **_: Any) -> Enclosure:
+def prod_dims(
+    local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None, **_: Any
+) -> Enclosure:
     """Product over dimensions (all of them for None)."""
     if is_integral(local):
         return integral(local, a, *([] if dims is None else [dims]), *([keepdim] if keepdim else []))
@@ -103,7 +108,9 @@ def _cone(call: Any) -> list[np.ndarray]:
 
 def _exact(call: Any, values: Any) -> Any:
     one = call.numbers.real(1) if call.meta.dtype.is_floating_point else 1
-    return np.multiply.reduce(values, axis=1, initial=one) if values.shape[1] else np.full(len(values), one, dtype=object)
+    return (
+        np.multiply.reduce(values, axis=1, initial=one) if values.shape[1] else np.full(len(values), one, dtype=object)
+    )
 
 
 FAMILY = Family()
@@ -111,5 +118,12 @@ FAMILY.add(
     Rule("aten.prod.default", prod_dims, _cone, _exact),
     Rule("aten.prod.dim_int", prod_dims, _cone, _exact),
     Rule("prims.prod.default", prod_dims, _cone, _exact),
-    Rule("aten.cumprod.default", cumprod, prefix_cone, prefix_exact(lambda call, values: np.multiply.reduce(values)), before(1), aligned="left"),
+    Rule(
+        "aten.cumprod.default",
+        cumprod,
+        prefix_cone,
+        prefix_exact(lambda call, values: np.multiply.reduce(values)),
+        before(1),
+        aligned="left",
+    ),
 )

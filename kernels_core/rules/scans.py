@@ -3,7 +3,7 @@
 The k-th running sum is a sum of k terms in some order (a parallel scan only regroups them): (k - 1) u_acc sum of their
 magnitudes, as in sums.py. A running maximum moves by at most the largest bound so far.
 
-A running logsumexp S_k moves by at most log sum_{j<=k} exp(x_j + A_j) - S_k (downwards by no more, it is convex), and is
+A running logsumexp S_k moves by at most log sum_{j<=k} exp(x_j + A_j) - S_k (downwards by no more, it is convex). It is
 at most k - 1 steps of log(exp a + exp b). An error of a partial result s enters S_k with the weight exp(s - S_k), and
 |s| exp(s - S_k) <= |S_k| + 1, so that each step errs by the granted accuracy of that function on |S_k| + 1.
 """
@@ -28,7 +28,7 @@ State = tuple[torch.Tensor, ...]
 
 
 def line(meta: Any, dim: int, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (n, g) the flat indices of the lines along `dim` through the elements `index`, and their places in them."""
+    """Return (n, g) the flat indices of the lines along `dim` through the elements `index`, and their places there."""
     if not meta.shape:
         return index[:, None], np.zeros(len(index), dtype=np.int64)
     dim %= len(meta.shape)
@@ -134,7 +134,8 @@ def _unsure_indices(local: Local, a: Enclosure, index: torch.Tensor, dim: int, s
     near = (second >= own - room) & (prefixes(a.mid, dim) > 1)
     ties = near & (second == own) & (exact.cummax(dim).values == 0)
     local.arithmetic.ties += int(ties.sum())
-    return near if local.kinks else near & ~ties
+    found: torch.Tensor = near if local.kinks else near & ~ties
+    return found
 
 
 # The exact values -----------------------------------------------------------------------------------------------------
@@ -173,7 +174,9 @@ def _extremum_fold(sign: int) -> Any:
             return best
         place = 0  # PyTorch takes the last of equal values
         for k in range(1, len(values)):
-            worse = call.numbers.less(values[k], values[place]) if sign > 0 else call.numbers.less(values[place], values[k])
+            worse = (
+                call.numbers.less(values[k], values[place]) if sign > 0 else call.numbers.less(values[place], values[k])
+            )
             place = place if worse else k
         return place
 

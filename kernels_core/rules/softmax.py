@@ -64,6 +64,10 @@ class _Row:
     wide: bool = False
 
 
+def _reach(row: _Row) -> torch.Tensor:
+    return torch.zeros(()) if row.reach is None else row.reach
+
+
 def exp_error(local: Local) -> float:
     """Return e, the relative error of an exponential in the compute format, its rounding included."""
     return (2 * local.ulp("exp") + 1) * local.u_acc * _MORE
@@ -97,18 +101,21 @@ def _row(local: Local, a: Enclosure, p: torch.Tensor, dims: tuple[int, ...]) -> 
     return _Row(n, top, moved.mul_(_MORE_SUM).add_(rounding), widest, wide)
 
 
-def _moved_far(a: Enclosure, p: torch.Tensor, dims: tuple[int, ...], top: torch.Tensor, widest: torch.Tensor,
-               u: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _moved_far(
+    a: Enclosure, p: torch.Tensor, dims: tuple[int, ...], top: torch.Tensor, widest: torch.Tensor, u: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return K' itself, and how far the maximum may move, where a bound above 1 sits on a weight far below the others.
 
     Such is a masking constant like -1e30, which the format cannot hold. K' = log(1 + sum p_k (exp(A'_k) - 1)), and a
     term with A_k > 1 is at most exp(A'_k - d_k), p_k being at most exp(-d_k).
     """
-    bound, below = a.bound, (top - a.mid).clamp_(min=0.0)
-    reach = torch.minimum(widest, ((a.mid + bound).amax(dims, keepdim=True) - top).clamp_(min=0.0) + top.abs() * 2.0**-51)
-    own = bound * (1 + u) + reach * u  # type: ignore[operator]
+    bound, below = a.bound_or_zero(), (top - a.mid).clamp_(min=0.0)
+    reach = torch.minimum(
+        widest, ((a.mid + bound).amax(dims, keepdim=True) - top).clamp_(min=0.0) + top.abs() * 2.0**-51
+    )
+    own = bound * (1 + u) + reach * u
     near = p * torch.expm1(own + u * below.clamp(max=_UNDERFLOW))
-    terms = torch.where(bound <= 1, near, torch.exp(own - below * (1 - u)))  # type: ignore[operator]
+    terms = torch.where(bound <= 1, near, torch.exp(own - below * (1 - u)))
     return torch.log1p(terms.sum(dims, keepdim=True)), reach
 
 
@@ -126,12 +133,12 @@ def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -
         bound = _relative_small(a.mid, row.top, shared, u).mul_(mid)
     else:
         exponent = torch.addcmul(shared + row.top * u, a.mid, torch.full_like(row.top, u), value=-1)
-        bound = exponent.add_(a.bound, alpha=1 + 2 * u).add_(row.reach * u).expm1_().mul_(mid)
+        bound = exponent.add_(a.bound, alpha=1 + 2 * u).add_(_reach(row) * u).expm1_().mul_(mid)
     if row.wide or not all_finite(bound):
         bound = _masked(a, mid, bound, shared, row.top)
     if a.bound is not None and float(bound.max()) > 1.0:
         local.lose_rad()
-        bound = torch.minimum(bound, torch.where(row.reach.isfinite(), shared.clamp(max=700.0).exp(), torch.inf))  # type: ignore[union-attr]
+        bound = torch.minimum(bound, torch.where(_reach(row).isfinite(), shared.clamp(max=700.0).exp(), torch.inf))
     bound = bound.mul_(INFLATE).add_(local.smallest_normal + local.eta_acc)
     value = classed(Enclosure(mid, _exact_zeros(a, bound)), a, dims, keepdim=True)
     return local.stored(value)
@@ -152,7 +159,9 @@ def _top_rounding(row: _Row, u: float) -> torch.Tensor:
     return torch.where(rounding < 1, rounding, torch.where(rounding.isfinite(), 0.0, rounding))
 
 
-def _masked(a: Enclosure, mid: torch.Tensor, bound: torch.Tensor, shared: torch.Tensor, top: torch.Tensor) -> torch.Tensor:
+def _masked(
+    a: Enclosure, mid: torch.Tensor, bound: torch.Tensor, shared: torch.Tensor, top: torch.Tensor
+) -> torch.Tensor:
     """Bound the weights that are zero in float64 by themselves: at most exp(-d_j (1 - u) + A_j (1 + 2 u) + shared)."""
     exponent = (a.mid - top).mul_(0.5).add_(shared)
     largest = (exponent if a.bound is None else exponent.add_(a.bound, alpha=2.0)).exp_()
@@ -178,10 +187,10 @@ def log_softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = Fals
     row, u = _row(local, a, mid if a.bound is None else mid.exp(), dims), local.u_acc
     bound = mid.abs().mul_(2 * u * _MORE).add_(_logarithm(local, row, _top_rounding(row, u)))
     if a.bound is not None:
-        bound.add_(a.bound, alpha=1 + 2 * u).add_(row.reach * u)
+        bound.add_(a.bound, alpha=1 + 2 * u).add_(_reach(row) * u)
     bound = bound.mul_(INFLATE).add_(local.smallest_normal)
     if not all_finite(bound):
-        exact = mid == -torch.inf if a.bound is None else (mid == -torch.inf) & (a.bound == 0) & row.reach.isfinite()  # type: ignore[union-attr]
+        exact = mid == -torch.inf if a.bound is None else (mid == -torch.inf) & (a.bound == 0) & _reach(row).isfinite()
         bound.masked_fill_(exact, 0.0)
     return local.stored(classed(Enclosure(mid, bound), a, dims, keepdim=True))
 
@@ -201,7 +210,12 @@ def logsumexp(local: Local, a: Enclosure, dim: Any, keepdim: bool = False) -> En
         value = Enclosure(mid, torch.zeros_like(mid))
     else:
         row = _row(local, a, a.mid if a.bound is None else (a.mid - mid).exp_(), dims)
-        bound = _logarithm(local, row, row.top.abs() * local.u_acc).add_(mid.abs(), alpha=2 * local.u_acc).mul_(INFLATE).add_(local.smallest_normal)
+        bound = (
+            _logarithm(local, row, row.top.abs() * local.u_acc)
+            .add_(mid.abs(), alpha=2 * local.u_acc)
+            .mul_(INFLATE)
+            .add_(local.smallest_normal)
+        )
         value = local.stored(classed(Enclosure(mid, bound), a, dims, keepdim=True))
     if keepdim or not a.mid.dim():
         return value
@@ -244,6 +258,14 @@ def _lse_tiles(step: Any) -> int:
 FAMILY = Family()
 FAMILY.add(
     Rule("aten._softmax.default", softmax, _line_cone, _softmax_exact, before(1), aligned="left", classed=True),
-    Rule("aten._log_softmax.default", log_softmax, _line_cone, _log_softmax_exact, before(1), aligned="left", classed=True),
+    Rule(
+        "aten._log_softmax.default",
+        log_softmax,
+        _line_cone,
+        _log_softmax_exact,
+        before(1),
+        aligned="left",
+        classed=True,
+    ),
     Rule("aten.logsumexp.default", logsumexp, _lse_cone, _lse, _lse_tiles, aligned="left", classed=True),
 )

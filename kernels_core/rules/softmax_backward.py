@@ -37,7 +37,7 @@ def _length(mid: torch.Tensor, dim: int) -> int:
 
 
 def softmax_backward(local: Local, grad: Enclosure, output: Enclosure, dim: int, input_dtype: Any = None) -> Enclosure:
-    """p (g - sum g p)."""
+    """P (g - sum g p)."""
     g, p = grad.mid, output.mid
     total = (g * p).sum(dim, keepdim=True) if g.dim() else g * p
     difference = g - total
@@ -73,7 +73,9 @@ def _dot_error(grad: Enclosure, output: Enclosure, size_g: torch.Tensor, slope: 
     return (weight.sum(dim, keepdim=True) if weight.dim() else weight).mul_(inflate)
 
 
-def log_softmax_backward(local: Local, grad: Enclosure, output: Enclosure, dim: int, input_dtype: Any = None) -> Enclosure:
+def log_softmax_backward(
+    local: Local, grad: Enclosure, output: Enclosure, dim: int, input_dtype: Any = None
+) -> Enclosure:
     """G - exp(y) sum g."""
     g, y = grad.mid, output.mid
     u, n, e = local.u_acc, _length(g, dim), exp_error(local)
@@ -87,13 +89,16 @@ def log_softmax_backward(local: Local, grad: Enclosure, output: Enclosure, dim: 
     mid = torch.addcmul(g, p, total, value=-1)
     reach = total.abs() + wobble
     relative = math.expm1(e) if output.bound is None else output.bound.add(e).expm1_()
-    # p (D + (exp(Y + e) - 1) (1 + 2 u) (|s| + D) + 2 u (|s| + D)) + u (|g| + G) + G; exp may flush below the smallest normal
+    # p (D + (exp(Y + e) - 1) (1 + 2 u) (|s| + D) + 2 u (|s| + D)) + u (|g| + G) + G
+    # (exp may flush below the smallest normal)
     bound = p * (relative * (reach * (1 + 2 * u)) + (reach * (2 * u) + wobble))
     bound = bound.add_(size_g, alpha=u).add_(reach * local.smallest_normal)
     if grad.bound is not None:
         bound.add_(grad.bound)
     if output.bound is not None:
-        bound = torch.where((p == 0) & (output.bound == 0), size_g * u if grad.bound is None else size_g * u + grad.bound, bound)
+        bound = torch.where(
+            (p == 0) & (output.bound == 0), size_g * u if grad.bound is None else size_g * u + grad.bound, bound
+        )
     bound = bound.mul_(_MORE).add_(local.eta_acc)
     return local.stored(_by_both(Enclosure(mid, bound), grad, output, dim))
 
@@ -132,7 +137,8 @@ def _log_softmax_exact(call: Any, grad: Any, output: Any) -> Any:
 
 FAMILY = Family()
 FAMILY.add(
-    Rule("aten._softmax_backward_data.default", softmax_backward, _cone, _softmax_exact, before(2), aligned="left", classed=True),
-    Rule("aten._log_softmax_backward_data.default", log_softmax_backward, _cone, _log_softmax_exact, before(2), aligned="left",
+    Rule("aten._softmax_backward_data.default", softmax_backward, _cone, _softmax_exact, before(2), aligned="left",
          classed=True),
+    Rule("aten._log_softmax_backward_data.default", log_softmax_backward, _cone, _log_softmax_exact, before(2),
+         aligned="left", classed=True),
 )  # fmt: skip

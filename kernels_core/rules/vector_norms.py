@@ -27,7 +27,9 @@ from kernels_core.rules.special_groups import classed
 from kernels_core.rules.sums import summed
 
 
-def vector_norm(local: Local, a: Enclosure, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
+def vector_norm(
+    local: Local, a: Enclosure, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Enclosure:
     """(sum |x|^p)^(1/p)."""
     p, dims = float(ord), normal_dims(dim, a.mid.dim())
     magnitude = Enclosure(a.mid.abs(), a.bound)
@@ -52,7 +54,11 @@ def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], kee
     mid = torch.linalg.vector_norm(a.mid, p, dims or None, keepdim)
     moved = torch.zeros_like(mid)
     if a.bound is not None:
-        moved = torch.linalg.vector_norm(a.bound.expand(a.shape), p, dims or None, keepdim) if p >= 1 else _quasi(a, mid, dims, keepdim)
+        moved = (
+            torch.linalg.vector_norm(a.bound.expand(a.shape), p, dims or None, keepdim)
+            if p >= 1
+            else _quasi(a, mid, dims, keepdim)
+        )
     power = 0.0 if p == 2 else 2 * local.ulp("pow") * u
     final = 2 * local.ulp("sqrt" if p == 2 else "pow") * u + u
     relative = (((n + 4) * u + power) / abs(p) + final) * (1 + 2.0**-10 + n * u)
@@ -63,12 +69,14 @@ def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], kee
         lost = torch.minimum(lost, flushed / (p * mid ** (p - 1)).clamp(min=1e-300))
     bound = (moved + upper * relative).mul_(INFLATE * (1 + n * 2.0**-51)).add_(lost * (1 + 2.0**-20))
     bound.add_(local.eta_acc if p == 2 else local.smallest_normal)
+    if local.dtype is not torch.float64:  # in float64 our own powers may underflow; of exact zeros none does
+        bound.masked_fill_((mid == 0) & (moved == 0), 0.0)
     return classed(Enclosure(mid, bound), a, dims, keepdim)
 
 
 def _quasi(a: Enclosure, mid: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
     """For p < 1 no Lipschitz constant exists near zero: nothing is known where an operand is not exact."""
-    inexact = (a.bound > 0).expand(a.shape)  # type: ignore[operator]
+    inexact = a.bound_or_zero().expand(a.shape) > 0
     return torch.where(inexact.to(mid).sum(dims, keepdim=keepdim) > 0, torch.inf, torch.zeros_like(mid))
 
 
@@ -76,7 +84,9 @@ def _norm_scalar(local: Local, a: Enclosure, p: float | None = 2, *_: Any, **__:
     return vector_norm(local, a, 2 if p is None else p)
 
 
-def _norm_dims(local: Local, a: Enclosure, p: float | None, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
+def _norm_dims(
+    local: Local, a: Enclosure, p: float | None, dim: Any, keepdim: bool = False, *, dtype: Any = None
+) -> Enclosure:
     return vector_norm(local, a, 2 if p is None else p, dim, keepdim)
 
 

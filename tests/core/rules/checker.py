@@ -1,7 +1,7 @@
 """The contract of a rule, proved on a function made of the operations at hand.
 
-    check_rule(function, inputs)      eager results covered, exact values within rad, planted errors caught, inputs kept
-    check_special(function, inputs)   eager results on infinities, NaN, zeros and subnormals never violated
+check_rule(function, inputs)      eager results covered, exact values within rad, planted errors caught, inputs kept
+check_special(function, inputs)   eager results on infinities, NaN, zeros and subnormals never violated
 """
 
 from __future__ import annotations
@@ -26,9 +26,17 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 PRECISION = 400
 
 
-def check_rule(function: Callable[..., Any], inputs: Sequence[Any], dtypes: Sequence[torch.dtype] = DTYPES, *,
-               gradient: bool = True, caught: float = 0.9, planted_ulp: float = 64.0, exact: bool = True,
-               eager: bool = True) -> None:
+def check_rule(
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    *,
+    gradient: bool = True,
+    caught: float = 0.9,
+    planted_ulp: float = 64.0,
+    exact: bool = True,
+    eager: bool = True,
+) -> None:
     """Prove the rules that `function` meets, in every dtype.
 
     Args:
@@ -52,11 +60,19 @@ def check_rule(function: Callable[..., Any], inputs: Sequence[Any], dtypes: Sequ
                 assert_contained(result)
             assert_tight(result, caught, planted_ulp)
         for kept, now in zip(before, args, strict=True):
-            assert not isinstance(now, Tensor) or torch.equal(kept, now) or bool(now.isnan().any()), "an input has changed"
+            assert not isinstance(now, Tensor) or torch.equal(kept, now) or bool(now.isnan().any()), (
+                "an input has changed"
+            )
 
 
-def check_special(function: Callable[..., Any], inputs: Sequence[Any], dtypes: Sequence[torch.dtype] = (torch.float32,), *,
-                  gradient: bool = True, decided: float = 0.5) -> None:
+def check_special(
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    dtypes: Sequence[torch.dtype] = (torch.float32,),
+    *,
+    gradient: bool = True,
+    decided: float = 0.5,
+) -> None:
     """Prove that eager results on special values are not violated, and that most elements are decided."""
     for dtype in dtypes:
         args = [a.to(dtype) if isinstance(a, Tensor) and a.is_floating_point() else a for a in inputs]
@@ -67,8 +83,9 @@ def check_special(function: Callable[..., Any], inputs: Sequence[Any], dtypes: S
             assert share >= decided, f"{result.name} {dtype}: only {share:.0%} decided"
 
 
-def evaluate(function: Callable[..., Any], args: Sequence[Any], gradient: bool = True,
-             eager: bool = True) -> tuple[list[Result], list[Tensor]]:
+def evaluate(
+    function: Callable[..., Any], args: Sequence[Any], gradient: bool = True, eager: bool = True
+) -> tuple[list[Result], list[Tensor]]:
     """Return the results of outputs and gradients with PyTorch's eager values (`eager`: see check_rule)."""
     ref = reference(function)
     names = list(ref.signature.parameters)
@@ -87,7 +104,9 @@ def evaluate(function: Callable[..., Any], args: Sequence[Any], gradient: bool =
         generator = torch.Generator().manual_seed(1)
         grads = [torch.randn(m.shape, generator=generator).to(m.dtype) for m in metas if m.dtype.is_floating_point]
         wrt = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
-        found = torch.autograd.grad(floating, wrt, [g.to(o.dtype) for g, o in zip(grads, floating, strict=True)], allow_unused=True)
+        found = torch.autograd.grad(
+            floating, wrt, [g.to(o.dtype) for g, o in zip(grads, floating, strict=True)], allow_unused=True
+        )
     dtypes = [a.dtype for a in args if isinstance(a, Tensor) and a.is_floating_point()]
     given = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(wrt, found, strict=True)]
     given = [g.to(dtype) for g, dtype in zip(given, dtypes, strict=True)]
@@ -103,8 +122,11 @@ def assert_covered(result: Result, actual: Tensor, dtype: Any = "") -> None:
 def _told(result: Result, actual: Tensor, verdict: Tensor, dtype: Any) -> str:
     index = tuple(int(i) for i in torch.nonzero(verdict != Element.COVERED)[0])
     bound = result.enclosure.bound_or_zero().expand(result.enclosure.shape)[index]
-    return (f"{result.name} {dtype} {list(index)}: {Element(int(verdict[index])).name}, got {float(actual[index])!r}, mid "
-            f"{float(result.enclosure.mid[index])!r}, bound {float(bound)!r}; {int((verdict != Element.COVERED).sum())} elements")  # fmt: skip
+    found, mid = Element(int(verdict[index])).name, float(result.enclosure.mid[index])
+    return (
+        f"{result.name} {dtype} {list(index)}: {found}, got {float(actual[index])!r}, mid {mid!r}, "
+        f"bound {float(bound)!r}; {int((verdict != Element.COVERED).sum())} elements"
+    )
 
 
 def assert_contained(result: Result) -> None:
@@ -112,7 +134,9 @@ def assert_contained(result: Result) -> None:
     if result.source is None or not result.enclosure.floating or not result.meta.numel:
         return
     source = result.source
-    cone = Cone(source.program, source.name, np.arange(result.meta.numel), source.inputs, source.integers, result.budget)
+    cone = Cone(
+        source.program, source.name, np.arange(result.meta.numel), source.inputs, source.integers, result.budget
+    )
     try:
         values = cone.evaluate(Numbers(None))
     except (NotRationalError, NotSeparatedError):
@@ -120,8 +144,13 @@ def assert_contained(result: Result) -> None:
             values = cone.evaluate(Numbers(PRECISION))
         except NotSeparatedError:
             return
-    mid, bound = result.enclosure.mid.reshape(-1), result.enclosure.bound_or_zero().expand(result.enclosure.shape).reshape(-1)
-    own = result.rad.expand(result.enclosure.shape).reshape(-1) if isinstance(result.rad, Tensor) else bound * result.rad
+    mid, bound = (
+        result.enclosure.mid.reshape(-1),
+        result.enclosure.bound_or_zero().expand(result.enclosure.shape).reshape(-1),
+    )
+    own = (
+        result.rad.expand(result.enclosure.shape).reshape(-1) if isinstance(result.rad, Tensor) else bound * result.rad
+    )
     for k, value in enumerate(values):
         _assert_near(value, float(mid[k]), float(own[k]), f"{result.name}[{k}]")
 
@@ -137,11 +166,13 @@ def _assert_near(exact: Any, mid: float, rad: float, where: str) -> None:
         assert gap.is_finite() or not exact.is_finite(), f"{where}: {exact}"
         return
     gap = abs(exact - flint.fmpq(*mid.as_integer_ratio()))
-    assert gap <= flint.fmpq(*rad.as_integer_ratio()), f"{where}: exact {float(exact.p) / float(exact.q)!r}, mid {mid!r}, rad {rad!r}"
+    assert gap <= flint.fmpq(*rad.as_integer_ratio()), (
+        f"{where}: exact {float(exact.p) / float(exact.q)!r}, mid {mid!r}, rad {rad!r}"
+    )
 
 
 def assert_tight(result: Result, caught: float, planted_ulp: float) -> None:
-    """An error of `planted_ulp` ulp of the exact value is violated on at least the fraction `caught` of the elements."""
+    """An error of `planted_ulp` ulp of the exact value is violated on at least the fraction `caught` of elements."""
     if not result.enclosure.floating:
         return
     mid = result.enclosure.mid
@@ -151,4 +182,6 @@ def assert_tight(result: Result, caught: float, planted_ulp: float) -> None:
     if not bool(usable.any()):
         return
     found = (result.verdict(planted) == Element.VIOLATED)[usable]
-    assert float(found.double().mean()) >= caught, f"{result.name}: {float(found.double().mean()):.0%} of planted errors caught"
+    assert float(found.double().mean()) >= caught, (
+        f"{result.name}: {float(found.double().mean()):.0%} of planted errors caught"
+    )
