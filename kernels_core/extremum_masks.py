@@ -23,7 +23,8 @@ _EXTREMA: Mapping[str, int] = {
 }  # fmt: skip
 _SHAPES = frozenset({
     "aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default",
-    "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "prims.broadcast_in_dim.default", "aten.alias.default",
+    "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "prims.broadcast_in_dim.default",
+    "aten.alias.default",
 })  # fmt: skip
 _EQUAL = frozenset({"aten.eq.Tensor", "prims.eq.default"})
 _OR = frozenset({"aten.bitwise_or.Tensor", "prims.bitwise_or.default", "aten.logical_or.default"})
