@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
 from kernels_core.composites import composites_first
+from kernels_core.decompositions import MORE
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation
 from kernels_core.extremum_masks import with_extremum_weights
 from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
@@ -228,7 +229,8 @@ def _nodes_so_far() -> set[str]:
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     rules = registry()
-    return {op: rule for op, rule in torch._decomp.decomposition_table.items() if str(op) not in rules}
+    table = {**torch._decomp.decomposition_table, **MORE}
+    return {op: rule for op, rule in table.items() if str(op) not in rules}
 
 
 @contextlib.contextmanager
