@@ -1,7 +1,7 @@
 """The derivative of relu, by its argument: PyTorch's takes the output, which is 0 on the whole negative side.
 
-`threshold_backward(grad, relu(x), 0)` and `threshold_backward(grad, x, 0)` are the same function, since relu(x) <= 0 just
-where x <= 0. Read from the output, every negative x would look like a tie with 0, hence a kink.
+`threshold_backward(grad, relu(x), 0)` and `threshold_backward(grad, x, 0)` are the same function, since relu(x) <= 0
+just where x <= 0. Read from the output, every negative x would look like a tie with 0, hence a kink.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def with_relu_arguments(program: Program) -> Program:
                 changed[step.number] = dataclasses.replace(step, args=(step.args[0], argument, *step.args[2:]))
     if not changed:
         return program
-    return without_dead_steps(dataclasses.replace(program, steps=tuple(changed.get(s.number, s) for s in program.steps)))
+    found = tuple(changed.get(step.number, step) for step in program.steps)
+    return without_dead_steps(dataclasses.replace(program, steps=found))
 
 
 def _argument(output: Ref, steps: Mapping[int, Step]) -> Ref | None:

@@ -29,6 +29,7 @@ from kernels_core.rules import (
     softmax,
     softmax_backward,
     sorting,
+    special_functions,
     sums,
     vector_norms,
 )
@@ -58,6 +59,7 @@ FAMILIES: tuple[Family, ...] = (
     softmax.FAMILY,
     softmax_backward.FAMILY,
     sorting.FAMILY,
+    special_functions.FAMILY,
     sums.FAMILY,
     vector_norms.FAMILY,
 )

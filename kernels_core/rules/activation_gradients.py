@@ -20,7 +20,17 @@ import torch
 from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure, hull
 from kernels_core.numbers import Numbers
-from kernels_core.rules.activations import OWN, TINY, accuracy, beta_error, gelu_accuracy, gelu_inner, gelu_slope, phi_upper, silu_second
+from kernels_core.rules.activations import (
+    OWN,
+    TINY,
+    accuracy,
+    beta_error,
+    gelu_accuracy,
+    gelu_inner,
+    gelu_slope,
+    phi_upper,
+    silu_second,
+)
 from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.comparisons import compared
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
@@ -40,12 +50,12 @@ def scaled(g: Tensor, g_reach: Tensor | None, slope: Tensor | None, error: Any) 
 def gelu_backward(local: Local, grad: Enclosure, a: Enclosure, *, approximate: str = "none") -> Enclosure:
     """Return grad (Phi(x) + x phi(x)), phi the normal density.
 
-    Phi by erf is off by (e(erf) + u) / 2 (see `gelu`), by erfc by e(erfc) Phi: that is part of e(erfc) |slope| for x > 0 and
-    at most e(erfc) / 2 for x < 0. The argument of phi = exp(-x^2/2)/sqrt(2 pi) is off by u x^2, the rest by e(exp) + 4 u; with
-    max phi |x|^3 = 0.463 and max phi |x| = 0.242: 0.5 u + 0.25 (e(exp) + 4 u). Sum and product: 2 u.
-    tanh form: x/2 (1 - tanh^2 w) w' takes phi's place. tanh^2 is off by 2 e(tanh) + u (4 e(sigmoid) where tanh is made of
-    sigmoid), times |x w'|/2; the error 7 u of w and the 6 roundings of the product come to less than 8 u.
-    |gelu''| = phi |2 - x^2|, |gelu'''| <= 0.78; the tanh form's second derivative differs from that by less than 0.0019.
+    Phi by erf is off by (e(erf) + u) / 2 (see `gelu`), by erfc by e(erfc) Phi: part of e(erfc) |slope| for x > 0 and
+    at most e(erfc) / 2 for x < 0. The argument of phi = exp(-x^2/2)/sqrt(2 pi) is off by u x^2, the rest by
+    e(exp) + 4 u; with max phi |x|^3 = 0.463 and max phi |x| = 0.242: 0.5 u + 0.25 (e(exp) + 4 u). Sum, product: 2 u.
+    tanh form: x/2 (1 - tanh^2 w) w' takes phi's place. tanh^2 is off by 2 e(tanh) + u (4 e(sigmoid) where tanh is made
+    of sigmoid), times |x w'|/2; the error 7 u of w and the 6 roundings of the product come to less than 8 u.
+    |gelu''| = phi |2 - x^2|, |gelu'''| <= 0.78; the tanh form's second derivative differs from that by at most 0.0019.
     """
     (g, g_reach), (x, reach) = parts(grad), parts(a)
     absolute, ulp = gelu_accuracy(local, approximate)
@@ -54,7 +64,8 @@ def gelu_backward(local: Local, grad: Enclosure, a: Enclosure, *, approximate: s
         tanh = max(2 * accuracy(local, "tanh") + local.u_acc, 4 * accuracy(local, "sigmoid"))
         error = _tanh_weight(x).mul_(tanh).add_(absolute + 8 * local.u_acc)
     else:
-        error = max(absolute, accuracy(local, "erfc") / 2) + 1.5 * local.u_acc + 0.25 * (accuracy(local, "exp") + 4 * local.u_acc)
+        density = 1.5 * local.u_acc + 0.25 * (accuracy(local, "exp") + 4 * local.u_acc)
+        error = max(absolute, accuracy(local, "erfc") / 2) + density
     if reach is not None:
         second = _density_curve(x).add_(0.0019 if approximate == "tanh" else 0.0)
         error = second.mul_(OWN).add_(TINY).add_(reach, alpha=0.39).mul_(reach).add_(error)
@@ -77,8 +88,8 @@ def _density_curve(x: Tensor) -> Tensor:
 def silu_backward(local: Local, grad: Enclosure, a: Enclosure) -> Enclosure:
     """Return grad s (1 + x c), s = sigmoid(x), c = 1 - s.
 
-    c is off by e(sigmoid) s + u, so s (1 + x c) by s (|x| + 1) (e(sigmoid) + 3 u), also as s + (x s) c, and the factors by
-    e(sigmoid) + 3 u of the value. A flushed s stands for the smallest normal number. X: see `silu`.
+    c is off by e(sigmoid) s + u, so s (1 + x c) by s (|x| + 1) (e(sigmoid) + 3 u), also as s + (x s) c, and the factors
+    by e(sigmoid) + 3 u of the value. A flushed s stands for the smallest normal number. X: see `silu`.
     """
     (g, g_reach), (x, reach) = parts(grad), parts(a)
     s = torch.sigmoid(x)
@@ -137,7 +148,7 @@ def softplus_backward(local: Local, grad: Enclosure, a: Enclosure, beta: float, 
 
 
 def log_sigmoid_backward(local: Local, grad: Enclosure, a: Enclosure, buffer: Any) -> Enclosure:
-    """Return grad sigmoid(-x); PyTorch's kernel takes exp(-|x|) from the forward's buffer: 1 - z / (1 + z) or z / (1 + z)."""
+    """Return grad sigmoid(-x) = 1 - z / (1 + z) or z / (1 + z); PyTorch takes z = exp(-|x|) from its buffer."""
     (g, g_reach), (x, reach) = parts(grad), parts(a)
     slope = torch.sigmoid(-x)
     error: Any = 0.0

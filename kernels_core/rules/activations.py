@@ -64,13 +64,15 @@ def gelu_accuracy(local: Local, approximate: str) -> tuple[float, float]:
 
 def gelu_slope(x: Tensor, approximate: str) -> Tensor:
     """Return gelu'(x) in float64."""
-    return torch.ops.aten.gelu_backward(torch.ones((), dtype=x.dtype, device=x.device).expand(x.shape), x, approximate=approximate)
+    ones = torch.ones((), dtype=x.dtype, device=x.device).expand(x.shape)
+    slope: Tensor = torch.ops.aten.gelu_backward(ones, x, approximate=approximate)
+    return slope
 
 
 def silu(local: Local, a: Enclosure) -> Enclosure:
-    """Return x s, s = sigmoid(x): e(sigmoid) + u of the value; where exp(-x) overflows or s is flushed, |x| times the smallest normal.
+    """Return x s, s = sigmoid(x): off by e(sigmoid) + u of the value, and |x| times a flushed s.
 
-    With c = 1 - s, silu' = s (1 + x c) and |silu''(x + t)| = s c |2 + x (c - s)| at x + t <= s c exp(|t|) (2 + |x| + |t|), so the
+    With c = 1 - s, silu' = s (1 + x c) and |silu''(x + t)| <= s c exp(|t|) (2 + |x| + |t|), s and c taken at x, so the
     change is at most |silu'| X + s c (2 + |x| + X) X (exp(X) - 1) / 2, since exp(X) - 1 - X <= X (exp(X) - 1) / 2.
     """
     x, reach = parts(a)
@@ -89,11 +91,11 @@ def silu_second(x: Tensor, s: Tensor, c: Tensor, reach: Tensor) -> Tensor:
 
 
 def softplus(local: Local, a: Enclosure, beta: float = 1, threshold: float = 20) -> Enclosure:
-    """Return ln(1 + exp(z)) / beta, z = beta x; x itself where z is above the threshold, a jump of ln(1 + exp(-z)) / beta.
+    """Return ln(1 + exp(z)) / beta, z = beta x; x above the threshold of z, where it jumps by ln(1 + exp(-z)) / beta.
 
-    e(exp) and e(log1p), each with condition at most 1 (both forms), and a sum. For beta not 1, z is off by d = 2 u (and the
-    rounding of beta), which moves the value by d |z| sigmoid(z) <= d (|z| + 1) ln(1 + exp(z)), and the division is off by as much.
-    The derivative sigmoid(z) has slope at most beta times itself.
+    e(exp) and e(log1p), each with condition at most 1 (both forms), and a sum. For beta not 1, z is off by d = 2 u (and
+    the rounding of beta), which moves the value by d |z| sigmoid(z) <= d (|z| + 1) ln(1 + exp(z)), and the division is
+    off by as much. The derivative sigmoid(z) has slope at most beta times itself.
     """
     x, reach = parts(a)
     beta, threshold = float(beta), float(threshold)
@@ -115,7 +117,8 @@ def beta_error(local: Local, beta: float) -> float:
     return 0.0 if beta == 1 else 2 * local.u_acc + constant_rounding(local, beta) / abs(beta)
 
 
-def _jumped(local: Local, value: Enclosure, z: Tensor, reach: Tensor | None, beta: float, threshold: float) -> Enclosure:
+def _jumped(local: Local, value: Enclosure, z: Tensor, reach: Tensor | None, beta: float,
+            threshold: float) -> Enclosure:  # fmt: skip
     if reach is None:
         return value
     reach = reach * (abs(beta) * OWN)
@@ -128,13 +131,13 @@ def _jumped(local: Local, value: Enclosure, z: Tensor, reach: Tensor | None, bet
 
 
 def log_sigmoid(local: Local, a: Enclosure) -> tuple[Enclosure, Enclosure]:
-    """Return (-ln(1 + exp(-x)), exp(-|x|)), as PyTorch's kernel does; the second, a buffer for its derivative, is not read here."""
+    """Return (-ln(1 + exp(-x)), exp(-|x|)); the second, PyTorch's buffer for the derivative, is not read here."""
     x, reach = parts(a)
     mid = torch.nn.functional.logsigmoid(x)
     moved = None if reach is None else grown(torch.sigmoid(-x), reach, 1.0)
     value = local.rounded(mid, moved, local.ulp("exp") + local.ulp("log1p") + 1)
     buffer = torch.exp(-x.abs()) if _keeps_buffer(local.step) else x.new_zeros(0)
-    return value, local.rounded(buffer, None if reach is None or not buffer.numel() else reach.clone(), local.ulp("exp"))
+    return value, local.rounded(buffer, reach if buffer.numel() else None, local.ulp("exp"))
 
 
 def _keeps_buffer(step: Any) -> bool:

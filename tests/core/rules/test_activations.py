@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+
 from tests.core.rules.checker import check_rule, check_special
 
 SMOOTH: dict[str, Callable[..., Any]] = {
@@ -51,13 +52,14 @@ def test_activation_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_activation_of_a_rounded_argument_keeps_the_contract(name: str) -> None:
-    check_rule(lambda x, w: ALL[name](x * w), [_inputs(), torch.linspace(0.3, 1.7, 240).reshape(40, 6)], caught=0.4, eager=False)
+    inputs = [_inputs(), torch.linspace(0.3, 1.7, 240).reshape(40, 6)]
+    check_rule(lambda x, w: ALL[name](x * w), inputs, caught=0.4, eager=False)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_activation_of_special_values_is_decided(name: str) -> None:
-    special = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1e-40, -1e-40, 1e-45, 90.0, -90.0, 3e37, -3e38, 20.0, -120.0])
-    check_special(ALL[name], [special], dtypes=(torch.float32, torch.bfloat16))
+    special = [math.inf, -math.inf, math.nan, 0.0, -0.0, 1e-40, -1e-40, 1e-45, 90.0, -90.0, 3e37, -3e38, 20.0, -120.0]
+    check_special(ALL[name], [torch.tensor(special)], dtypes=(torch.float32, torch.bfloat16))
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (), (1, 1)])
