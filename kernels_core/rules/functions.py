@@ -171,7 +171,7 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
     y = torch.pow(x, p)
     ulp = _power_ulp(local, p)
     if reach is None:
-        return exact_zeros(local.rounded(y, None, ulp), (x, None)) if p > 0 else local.rounded(y, None, ulp)
+        return exact_zeros(local, local.rounded(y, None, ulp), (x, None)) if p > 0 else local.rounded(y, None, ulp)
     high = x.abs() + reach * _OWN
     if p == 0:
         return Enclosure(y, torch.zeros_like(y))
@@ -181,7 +181,7 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
         low = (x.abs() - reach * _OWN) * (1 - 2.0**-50)
         moved = torch.where(low > 0, abs(p) * torch.pow(low, p - 1) * reach * _OWN, torch.inf)
     value = local.rounded(y, torch.where(reach == 0, 0.0, moved), ulp)
-    return exact_zeros(value, (x, reach)) if p > 0 else value
+    return exact_zeros(local, value, (x, reach)) if p > 0 else value
 
 
 def _power_ulp(local: Local, p: float) -> float:
@@ -327,8 +327,8 @@ def _exact_power(n: Numbers, a: Any, p: Any) -> Any:
             whole = None if found is None else int(found)
         x = n.real(x)
         if whole is not None and abs(whole) < 4096:
-            return x**whole if whole >= 0 else n.divide(1, x**-whole)[()]
-        return n.ball(lambda u, v: u**v, x, q)[()] if not n.rational else n.ball(flint.arb.exp, x)
+            return x**whole if whole >= 0 else n.divide(1, x**-whole)
+        return n.ball(lambda u, v: u**v, x, q)
 
     return n.each(one, a, p)
 

@@ -1,8 +1,8 @@
 """Special functions: inverse error functions, gamma and its logarithmic derivatives, Bessel functions, normal tails.
 
-The change over [x - X, x + X] is bounded by sup |f'| X, which is star-shaped. The float64 versions of these
-functions are less accurate than the elementary ones, so the accuracy in `MEASURED` stands for both formats; where a function loses
-more near a root or by a reflection, the derivation stands at its rule.
+The change over [x - X, x + X] is bounded by sup |f'| X, which is star-shaped. The float64 versions are less accurate
+than the elementary functions, so the accuracy in `MEASURED` stands for both formats; where a function loses more near a
+root or by a reflection, the derivation stands at its rule.
 """
 
 from __future__ import annotations
@@ -128,10 +128,12 @@ def _lgamma_extra(x: Tensor, y: Tensor) -> Tensor:
 
 
 def polygamma(local: Local, order: int, a: Enclosure) -> Enclosure:
-    """psi^(n)(x); for x < 0 and n > 1 nothing is known, for n = 1 it is (pi / sin(pi x))^2 - psi'(1 - x).
+    """psi^(n)(x). Between poles |psi^(n + 1)| is monotone or convex, so largest at an end.
 
-    The square moves by 2 pi |x cot(pi x)| times the 2 u of pi x, relatively; its functions to 24 u. Between
-    poles |psi^(n + 1)| is monotone or convex, so largest at an end.
+    For x < 0 and n = 1 it is (pi / sin(pi x))^2 - psi'(1 - x): the square moves by 2 pi |x cot(pi x)| times the 2 u of pi x,
+    relatively, its functions to 24 u. For n > 1 it is n! sum (x + k)^-s, s = n + 1, with terms of both signs: each to
+    24 u, and x + k after k additions off by (|x| + 2) (|x| + 1) u at most, which the term has s / |x + k| times. With r the
+    fractional part of x, sum |x + k|^-s <= zeta(s, r) + zeta(s, 1 - r).
     """
     if order == 0:
         return digamma(local, a)
@@ -141,13 +143,19 @@ def polygamma(local: Local, order: int, a: Enclosure) -> Enclosure:
         if not bool((x < 0).any()):
             return torch.zeros_like(x)
         if order > 1:
-            return torch.where(x < 0, torch.inf, 0.0)
+            grown = _both_sides(order + 2, x) * (x.abs() + 2).square() * (order + 1)
+            return torch.where(x < 0, (_both_sides(order + 1, x) * 24 + grown) * math.factorial(order), 0.0)
         sine = (math.pi / torch.sin(math.pi * (x - x.round()))).square()
         return torch.where(x < 0, sine * (_cot(x).abs() * x.abs() * (4 * math.pi) + 24) + 100, 0.0)
 
-    ends = _at_ends(lambda t: polygamma_value(order + 1, t))
-    slope = ends if order == 1 else lambda low, high: torch.where(low > 0, ends(low, high), torch.inf)
+    slope = _at_ends(lambda t: polygamma_value(order + 1, t))
     return evaluated(local, a, polygamma_value(order, x), MEASURED["polygamma"], slope, extra)
+
+
+def _both_sides(s: int, x: Tensor) -> Tensor:
+    part = x - x.floor()
+    power = torch.full_like(x, s)
+    return torch.special.zeta(power, part) + torch.special.zeta(power, 1 - part)
 
 
 def _erfinv_slope(low: Tensor, high: Tensor) -> Tensor:
