@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # Every bound is a sum of a few non-negative products evaluated in float64: at most 60 roundings of 2^-53 on any path
 # through one rule, so that this factor makes the computed value an upper bound. Long sums inflate on their own.
 INFLATE = 1 + 2.0**-47
+# What a discrete decision (a comparison, a rounding to an integer) must leave open around a bound: mid itself may be off
+# by 2^-26 of the bound (filter.py).
+DISCRETE = 1 + 2.0**-24
 FLOAT64_FUNCTION_ULP = 4.0  # assumed of float64 elementary functions here; `exactref doctor` measures it
 
 
@@ -128,9 +131,9 @@ class Local:
         relative = self.factor(ulp)
         result = mid.abs() if mid.numel() != 1 or bound is None else mid.abs().expand(bound.shape)
         if bound is None:
-            result = result.mul(relative * INFLATE)
+            result = result.mul_(relative * INFLATE)
         else:
-            result = bound.mul((1 + relative) * INFLATE).add(result, alpha=relative * INFLATE)
+            result = torch.add(bound, result, alpha=relative / (1 + relative)).mul_((1 + relative) * INFLATE)
         if ulp:
             result.add_(self.eta + self.smallest_normal)
         elif subnormal:

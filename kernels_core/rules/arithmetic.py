@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local, unit_roundoff
+from kernels_core.arithmetic import DISCRETE, INFLATE, Local, unit_roundoff
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
@@ -135,19 +135,19 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
     bound = plus(bound, _times(constant_rounding(local, b), _upper(x, x_bound)))
     bound = plus(bound, _times(constant_rounding(local, a), _upper(y, y_bound)))
     mid = x * y
-    return exact_zeros(local.rounded(mid, as_tensor(bound, mid)), (x, x_bound), (y, y_bound))
+    return exact_zeros(local, local.rounded(mid, as_tensor(bound, mid)), (x, x_bound), (y, y_bound))
 
 
-def exact_zeros(value: Enclosure, *factors: tuple[Any, Any]) -> Enclosure:
+def exact_zeros(local: Local, value: Enclosure, *factors: tuple[Any, Any]) -> Enclosure:
     """Return the product with bound 0 where a factor is exactly zero and the others finite: nothing is rounded there."""
-    if not bool((value.mid == 0).any()):
+    bound = value.bound_or_zero()
+    if not bound.numel() or float(bound.min()) > local.eta:  # a rounded zero grants just eta
         return value
-    zero = torch.zeros_like(value.mid, dtype=torch.bool)
-    for factor, bound in factors:
-        here = torch.as_tensor(factor == 0) if bound is None else (factor == 0) & (bound == 0)
-        zero = zero | here
-    zero = zero & value.bound_or_zero().isfinite() & (value.mid == 0)
-    return Enclosure(value.mid, torch.where(zero, 0.0, value.bound_or_zero()))
+    zero = value.mid == 0
+    exact = torch.zeros_like(zero)
+    for factor, reach in factors:
+        exact = exact | (torch.as_tensor(factor == 0) if reach is None else (factor == 0) & (reach == 0))
+    return Enclosure(value.mid, torch.where(zero & exact & bound.isfinite(), 0.0, bound))
 
 
 def _product_bound(x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
@@ -182,7 +182,7 @@ def divide(local: Local, a: Any, b: Any, *, rounding_mode: str | None = None) ->
     bound = quotient_bound(mid, x_bound, y, y_bound)
     if rounding_mode is None:
         ulp = local.ulp("division") if not local.arithmetic.float64 else 0.0
-        return exact_zeros(local.rounded(mid, as_tensor(bound, mid), ulp), (x, x_bound))
+        return exact_zeros(local, local.rounded(mid, as_tensor(bound, mid), ulp), (x, x_bound))
     return stepped(local, local.rounded(mid, as_tensor(bound, mid)), torch.floor if rounding_mode == "floor" else torch.trunc)
 
 
@@ -204,7 +204,8 @@ def stepped(local: Local, value: Enclosure, step: Any) -> Enclosure:
     mid = step(value.mid)
     if value.bound is None:
         return Enclosure(mid)
-    low, high = step(value.mid - value.bound * INFLATE), step(value.mid + value.bound * INFLATE)
+    reach = value.bound * DISCRETE
+    low, high = step(value.mid - reach), step(value.mid + reach)
     bound = torch.maximum((high - mid).abs(), (mid - low).abs())
     if bool((bound > 0).any()):
         local.lose_rad()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.rules.arithmetic import exact_zeros, parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_tiles
@@ -28,7 +28,7 @@ def cast(local: Local, a: Enclosure, *_: Any, **__: Any) -> Enclosure:
     kept = mid.abs() if bound is None else mid.abs() + bound
     rounding = kept.mul_(local.u * INFLATE).add_(local.eta)
     value = Enclosure(mid, rounding if bound is None else rounding.add_(bound).mul_(INFLATE))
-    return exact_zeros(value, (mid, bound))
+    return exact_zeros(local, value, (mid, bound))
 
 
 def _narrows(source: torch.dtype, target: torch.dtype) -> bool:
@@ -43,9 +43,9 @@ def _to_integer(a: Enclosure, dtype: torch.dtype) -> Enclosure:
     mid = a.mid.to(dtype)
     if a.bound is None:
         return Enclosure(mid)
-    low, high = (a.mid - a.bound * INFLATE).to(dtype), (a.mid + a.bound * INFLATE).to(dtype)
+    low, high = (a.mid - a.bound * DISCRETE).to(dtype), (a.mid + a.bound * DISCRETE).to(dtype)
     if dtype is torch.bool:
-        return Enclosure(mid, None, (a.bound > 0) & (a.mid.abs() <= a.bound * INFLATE))
+        return Enclosure(mid, None, (a.bound > 0) & (a.mid.abs() <= a.bound * DISCRETE))
     return Enclosure(mid, None, (a.bound > 0) & ((low != mid) | (high != mid)))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, hull
 from kernels_core.numbers import Numbers
 from kernels_core.rules.arithmetic import constant_rounding, integral, is_integral, parts, stepped
@@ -64,7 +64,7 @@ def sign(local: Local, a: Enclosure) -> Enclosure:
     zero = a.mid == 0 if a.bound is None else (a.mid == 0) & (a.bound == 0)
     bound = None
     if a.bound is not None:
-        reach = a.bound * INFLATE
+        reach = a.bound * DISCRETE
         near = (a.mid.abs() <= reach) & (reach > 0)
         if bool(near.any()):
             local.lose_rad()

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import DISCRETE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
 from kernels_core.rules.arithmetic import parts
@@ -66,7 +66,7 @@ def _side_bound(local: Local, side: Any, bound: torch.Tensor | None) -> torch.Te
     dtype = local.step.operand_metas[0].dtype
     number = torch.tensor(float(side), dtype=torch.float64)
     error = (number.to(torch.float32).to(dtype).to(torch.float64) - number).abs()
-    return error * INFLATE if bool(error > 0) and bool(error.isfinite()) and dtype.is_floating_point else None
+    return error * DISCRETE if bool(error > 0) and bool(error.isfinite()) and dtype.is_floating_point else None
 
 
 def _floating(value: Any) -> bool:
@@ -80,8 +80,8 @@ def _exact_side(value: Any) -> Any:
 def _reach(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
     if first is None or second is None:
         alone = second if first is None else first
-        return None if alone is None else alone * INFLATE
-    return (first + second) * INFLATE
+        return None if alone is None else alone * DISCRETE
+    return (first + second) * DISCRETE
 
 
 def _either(a: Any, b: Any, value: torch.Tensor) -> torch.Tensor | None:
@@ -115,7 +115,7 @@ def _may_flip(operand: Enclosure) -> torch.Tensor:
     if not operand.floating:
         return operand.unsure if operand.unsure is not None else torch.zeros_like(operand.mid, dtype=torch.bool)
     bound = operand.bound_or_zero()
-    return (bound > 0) & (operand.mid.abs() <= bound * INFLATE)
+    return (bound > 0) & (operand.mid.abs() <= bound * DISCRETE)
 
 
 def _junction(name: str) -> str:
