@@ -17,7 +17,7 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
+from kernels_core.arithmetic import DISCRETE, Local
 from kernels_core.enclosure import Enclosure, hull
 from kernels_core.numbers import Numbers
 from kernels_core.rules.activations import (
@@ -136,7 +136,7 @@ def softplus_backward(local: Local, grad: Enclosure, a: Enclosure, beta: float, 
     error: Any = 0.0
     d = beta_error(local, beta)
     if reach is not None or d:
-        z_reach = z.abs().mul_(d).add_(0.0 if reach is None else reach * abs(beta)).mul_(OWN)
+        z_reach = z.abs().mul_(d).add_(0.0 if reach is None else reach * abs(beta)).mul_(DISCRETE)
         near = ((z - threshold).abs() <= z_reach) & (z_reach > 0)
         jump = torch.sigmoid(z_reach - threshold).mul_(OWN)
         error = grown((1 - s).add_(TINY).mul_(s), z_reach, 1.0)

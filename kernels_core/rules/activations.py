@@ -18,7 +18,7 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
+from kernels_core.arithmetic import DISCRETE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
 from kernels_core.rules.arithmetic import constant_rounding, parts
@@ -121,7 +121,7 @@ def _jumped(local: Local, value: Enclosure, z: Tensor, reach: Tensor | None, bet
             threshold: float) -> Enclosure:  # fmt: skip
     if reach is None:
         return value
-    reach = reach * (abs(beta) * OWN)
+    reach = reach * (abs(beta) * DISCRETE)
     near = ((z - threshold).abs() <= reach) & (reach > 0)
     if not bool(near.any()):
         return value

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kernels_core.arithmetic import DISCRETE, INFLATE, Local, unit_roundoff
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.numbers import Numbers
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
@@ -224,9 +224,10 @@ def factored(local: Local, a: Enclosure, *, compute: torch.dtype) -> Enclosure:
         return a
     unit = unit_roundoff(compute)
     if a.bound is None:
-        return Enclosure(a.mid, a.mid.abs() * (unit * INFLATE))
+        bound = a.mid.abs() * (unit * INFLATE)
+        return Enclosure(a.mid, bound if all_finite(bound) else torch.where(a.mid.isfinite(), bound, 0.0))
     bound = a.bound.mul((1 + unit) * INFLATE).add_(a.mid.abs(), alpha=unit * INFLATE)
-    return Enclosure(a.mid, torch.where(a.bound == 0, torch.where(a.mid.isfinite(), bound, 0.0), bound))
+    return Enclosure(a.mid, bound if all_finite(bound) else torch.where(a.mid.isfinite(), bound, a.bound))
 
 
 def negate(local: Local, a: Enclosure) -> Enclosure:

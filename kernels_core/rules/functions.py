@@ -20,7 +20,7 @@ from typing import Any
 import flint
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.numbers import Numbers
 from kernels_core.rules.arithmetic import exact_zeros, parts
@@ -177,6 +177,9 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
         return Enclosure(y, torch.zeros_like(y))
     if p >= 1:  # |f'| grows with |x|
         moved = abs(p) * torch.pow(high, p - 1) * reach * _OWN
+        if p != int(p):  # NaN for a negative number, see `root`
+            crossing = (x < reach) & ~((x >= 0) & (reach <= local.smallest_normal * 2.0**20))
+            moved = torch.where(crossing, torch.inf, moved)
     else:
         low = (x.abs() - reach * _OWN) * (1 - 2.0**-50)
         moved = torch.where(low > 0, abs(p) * torch.pow(low, p - 1) * reach * _OWN, torch.inf)
@@ -208,9 +211,12 @@ def _power_of_tensor(local: Local, a: Any, b: Any) -> Enclosure:
     log = torch.log(x.abs()).abs()
     change = p.abs() * moved_log + log * p_bound + torch.where(p_bound == 0, 0.0, moved_log * p_bound)
     moved = y.abs() * torch.expm1(change * _OWN) * _OWN
-    settled = (x_bound == 0) & (p_bound == 0)
+    settled = (x_bound == 0) & ((p_bound == 0) | (x == 0) & (p - p_bound > 0))
     moved = torch.where((p_bound > 0) & (x < 0), torch.inf, moved)
-    return local.rounded(y, torch.where(settled, 0.0, moved), local.ulp("pow"))
+    value = local.rounded(y, torch.where(settled, 0.0, moved), local.ulp("pow"))
+    fraction = p - p.floor()  # a negative number to any power in reach that is no integer is NaN for certain
+    undefined = (x + x_bound < 0) & (fraction > p_bound * DISCRETE) & (fraction + p_bound * DISCRETE < 1)
+    return Enclosure(y, torch.where(undefined, 0.0, value.bound_or_zero()))
 
 
 def log_add_exp(name: str, function: Callable[[Tensor, Tensor], Tensor], scale: float) -> Callable[..., Enclosure]:
@@ -339,7 +345,7 @@ FAMILY = Family()
 FAMILY.add(
     _rule("exp.default", exponential, _ball(flint.arb.exp)),
     _rule("exp2.default", log_lipschitz("exp2", torch.exp2, lambda x, y: y * _LN2, _LN2), _ball(lambda x: (x * flint.arb.const_log2()).exp())),
-    _rule("expm1.default", log_lipschitz("expm1", torch.expm1, lambda x, y: y + 1, 1.0), _ball(flint.arb.expm1)),
+    _rule("expm1.default", log_lipschitz("expm1", torch.expm1, lambda x, y: y + (1 + 2.0**-51), 1.0), _ball(flint.arb.expm1)),
     _rule("log.default", logarithm("log", torch.log, 1.0), _ball(flint.arb.log), poles=True),
     _rule("log2.default", logarithm("log2", torch.log2, 1 / _LN2), _ball(lambda x: x.log() / flint.arb.const_log2()), poles=True),
     _rule("log10.default", logarithm("log10", torch.log10, 1 / _LN10), _ball(lambda x: x.log() / flint.arb.const_log10()), poles=True),

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import DISCRETE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
 from kernels_core.rules.arithmetic import constant_rounding, integral, is_integral, parts, plus, quotient_bound
@@ -34,7 +34,7 @@ def _remainder(function: Callable[[Any, Any], Tensor], whole: Callable[[Tensor],
         quotient = torch.as_tensor(x / y, dtype=torch.float64)
         moved = plus(x_bound, None if y_bound is None else whole(quotient).abs() * y_bound)
         reach = quotient_bound(quotient, x_bound, y, y_bound)
-        slack = (reach + quotient.abs() * 2.0**-50) * INFLATE
+        slack = (reach + quotient.abs() * 2.0**-50) * DISCRETE
         jumps = (whole(quotient - slack) != whole(quotient + slack)) & (reach > 0)
         if bool(jumps.any()):
             local.lose_rad()

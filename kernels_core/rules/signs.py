@@ -8,7 +8,7 @@ from typing import Any
 import flint
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
 from kernels_core.program import Ref
@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 def _may_flip(value: Any) -> Tensor | None:
     """Return True where an enclosure holds both signs, None where none does."""
     mid, bound = parts(value)
-    return None if bound is None else (bound > 0) & (mid.abs() <= bound * INFLATE)
+    return None if bound is None else (bound > 0) & (mid.abs() <= bound * DISCRETE)
 
 
 def copysign(local: Local, a: Enclosure, b: Any) -> Enclosure:
@@ -62,7 +62,7 @@ def frexp(local: Local, a: Enclosure) -> tuple[Enclosure, Enclosure]:
     mantissa, exponent = torch.frexp(x)
     if reach is None:
         return Enclosure(mantissa), Enclosure(exponent)
-    ends = [torch.frexp(x + side * reach * INFLATE) for side in (-1.0, 1.0)]
+    ends = [torch.frexp(x + side * reach * DISCRETE) for side in (-1.0, 1.0)]
     jumps = (reach > 0) & ((ends[0][1] != exponent) | (ends[1][1] != exponent) | (ends[0][0] * ends[1][0] <= 0))
     if bool(jumps.any()):
         local.lose_rad()
