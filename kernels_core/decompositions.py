@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from kernels_core.interpolation import INTERPOLATIONS
+
 Tensor = torch.Tensor
 aten = torch.ops.aten
 
@@ -74,6 +76,7 @@ def _pdist_backward(grad: Tensor, x: Tensor, p: float, distance: Tensor) -> Tens
 
 
 MORE: Mapping[Any, Callable[..., Any]] = {
+    **INTERPOLATIONS,
     aten.hardshrink_backward.default: _shrink_backward,
     aten.softshrink_backward.default: _shrink_backward,
     aten._trilinear.default: _trilinear,

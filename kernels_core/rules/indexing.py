@@ -56,9 +56,12 @@ def _strides(shape: Any) -> list[int]:
 
 def _scatter_plan(base: Tensor, dim: int, index: Tensor, source: Any = None, *_: Any, result: Any, **__: Any) -> Plan:
     """Element i of `index` writes to its own coordinates, with index[i] for that along `dim`."""
-    if not index.dim() or not base.dim():
-        targets = index.reshape(-1) * 0
-        return Plan(targets, None if not isinstance(source, Tensor) else source.reshape(-1)[: targets.numel()], None, (ids(base) * 0, targets))
+    if not index.numel():
+        none = index.reshape(-1)
+        return Plan(none, none if isinstance(source, Tensor) else None)
+    base, index = torch.atleast_1d(base), torch.atleast_1d(index)
+    result = tuple(base.shape)
+    source = torch.atleast_1d(source) if isinstance(source, Tensor) else source
     dim = dim % base.dim()
     stride = _strides(result)[dim]
     lines = ids(base) - torch.arange(result[dim], device=base.device).mul(stride).reshape([-1 if d == dim else 1 for d in range(base.dim())])

@@ -97,17 +97,17 @@ Make = Callable[..., Pool]
 
 
 def nonnegative_map(apply: Callable[[torch.Tensor], torch.Tensor], a: Enclosure, slope: float, underflow: float) -> Enclosure:
-    """Return the enclosure of a linear map with non-negative coefficients: see the module."""
+    """Return the enclosure of a linear map with coefficients of one sign: see the module."""
     mid = apply(a.mid)
-    bound = apply(a.magnitude_upper()).mul_(slope * INFLATE).add_(underflow)
+    bound = apply(a.magnitude_upper()).abs_().mul_(slope * INFLATE).add_(underflow)
     if a.bound is not None:
-        bound = bound.add_(apply(a.bound.expand(a.shape))).mul_(INFLATE)
+        bound = bound.add_(apply(a.bound.expand(a.shape)).abs_()).mul_(INFLATE)
     bound = bound.mul_(INFLATE * (1 + 2.0**-40))  # the sums inside `apply` are evaluated in float64, of less than 2^12 terms
     if all_finite(bound):
         return Enclosure(mid, bound)
     own = a.bound_or_zero().expand(a.shape)
     special, loose = (~a.mid.isfinite()) & (own == 0), ~own.isfinite() | (~a.mid.isfinite() & (own != 0))
-    certain = (apply(special.double()) > 0) & (apply(loose.double()) == 0) & ~mid.isfinite()
+    certain = (apply(special.double()) != 0) & (apply(loose.double()) == 0) & ~mid.isfinite()
     bound = torch.where(certain, 0.0, torch.where(mid.isfinite() & ~bound.isnan(), bound, torch.inf))
     return Enclosure(torch.where(certain | mid.isfinite(), mid, torch.nan), bound)
 

@@ -162,6 +162,15 @@ def bucketize(local: Local, value: Any, boundaries: Any, **kwargs: Any) -> Enclo
     return _place(local, boundaries, value, lambda b, v: torch.bucketize(v, b, **kwargs))
 
 
+def unique(local: Local, a: Enclosure, *args: Any, **kwargs: Any) -> list[Enclosure]:
+    """The distinct values of exact operands; how many there are is part of the program."""
+    found = local.step.op(a.mid, *args, **kwargs)  # type: ignore[misc]
+    if a.unsure is None and a.bound is None:
+        return [Enclosure(part) for part in found]
+    return [Enclosure(part, torch.full_like(part, torch.inf)) if part.is_floating_point() else Enclosure(part, None, torch.ones_like(part, dtype=torch.bool))
+            for part in found]  # fmt: skip
+
+
 def _plain(value: Any) -> Any:
     return value.mid if isinstance(value, Enclosure) else value
 
@@ -288,6 +297,7 @@ FAMILY.add(
     Rule("aten.median.default", median_of_all, _line_cone(None), _exact(_median_place)),
     Rule("aten.nanmedian.default", median_of_all, _line_cone(None), _exact(_median_place)),
     Rule("aten.mode.default", mode, _no_cone, _exact_mode),
+    Rule("aten._unique.default", unique, _no_cone, _exact_mode), Rule("aten._unique2.default", unique, _no_cone, _exact_mode),
     Rule("aten.searchsorted.Tensor", searchsorted, _no_cone, integer_value),
     Rule("aten.searchsorted.Scalar", searchsorted, _no_cone, integer_value),
     Rule("aten.bucketize.Tensor", bucketize, _no_cone, integer_value),
