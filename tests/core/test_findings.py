@@ -1,0 +1,50 @@
+"""Every entry of docs/findings.md is still proved: PyTorch's result lies outside the admissible set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels_core.coverage import Element
+from kernels_core.reference import reference
+
+
+def layer_norm(x):
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],))
+
+
+def seeded(*shape, scale=1.0, offset=0.0):
+    return offset + scale * torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+FORWARDS = {
+    "log_softmax in bfloat16": (lambda x: torch.log_softmax(x, -1), torch.tensor([[0.0] * 16 + [8.375]]).bfloat16()),
+    "softmax in bfloat16 along another dimension": (lambda x: torch.softmax(x, 0), seeded(17, 200, scale=3).bfloat16()),
+    "prod in bfloat16": (lambda x: x.prod(-1), torch.tensor([1.0078125] * 32).bfloat16()),
+    "erf in bfloat16 near 0": (torch.erf, torch.tensor([3e-7] * 16).bfloat16()),
+    "layer norm of large values": (layer_norm, torch.tensor([[1e30, -1e30, 3e30, 0.0]])),
+    "hardswish near the largest value": (torch.nn.functional.hardswish, torch.tensor([3e38])),
+}
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_finding_in_a_forward_is_violated(name):
+    function, x = FORWARDS[name]
+    assert (reference(function)(x).verdict(function(x)) == Element.VIOLATED).any()
+
+
+GRADIENTS = {
+    "layer norm in bfloat16": (layer_norm, (seeded(1, 64, offset=100).bfloat16(),)),
+    "atan2 at tiny arguments": (torch.atan2, (torch.tensor([1e-20]), torch.tensor([1e-21]))),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_finding_in_a_gradient_is_violated(name):
+    function, inputs = GRADIENTS[name]
+    leaves = [t.clone().requires_grad_() for t in inputs]
+    output = function(*leaves)
+    upstream = seeded(*output.shape).to(output.dtype)
+    output.backward(upstream)
+    results = reference(function).backward(*inputs, upstream).values()
+    assert any((r.verdict(t.grad) == Element.VIOLATED).any() for r, t in zip(results, leaves, strict=True))
