@@ -18,6 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 Tensor = torch.Tensor
 Step = Callable[[list[Tensor]], Tensor]
 
+def _wide(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Compute in float32 and round once, where PyTorch's 16-bit kernel does not (docs/findings.md)."""
+    return lambda x: function(x.float()).to(x.dtype)
+
+
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": lambda x: torch.exp(x.clamp(-20, 5)),
     "exp_half": lambda x: torch.exp(-x.abs()),
@@ -31,7 +36,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "rsqrt": lambda x: torch.rsqrt(x.square() + 0.1),
     "sin": torch.sin,
     "cos": torch.cos,
-    "erf": torch.erf,
+    "erf": _wide(torch.erf),
     "gelu": torch.nn.functional.gelu,
     "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "silu": torch.nn.functional.silu,
@@ -61,15 +66,15 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: torch.softmax(x, -1),
-    "log_softmax": lambda x: torch.log_softmax(x, -1),
+    "log_softmax": _wide(lambda x: torch.log_softmax(x, -1)),
     "mean": lambda x: x - x.mean(-1, keepdim=True),
     "sum": lambda x: x / (1 + x.abs().sum(0, keepdim=True)),
     "amax": lambda x: x - x.amax(-1, keepdim=True),
     "rms": lambda x: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-3),
-    "layer_norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+    "layer_norm": _wide(lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
     "logsumexp": lambda x: x + torch.logsumexp(x, -1, keepdim=True),
     "norm": lambda x: x / (torch.linalg.vector_norm(x, dim=-1, keepdim=True) + 0.1),
-    "std": lambda x: x / (x.std(-1, keepdim=True) + 0.1),
+    "std": lambda x: x / (x.std(-1, keepdim=True, correction=0) + 0.1),
     "cumsum": lambda x: torch.cumsum(x, -1) / x.shape[-1],
     "roll": lambda x: torch.roll(x, 2, -1),
     "flip": lambda x: torch.flip(x, (-1,)),
