@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Tensor = torch.Tensor
@@ -113,6 +114,23 @@ def random_inputs(seed: int, dtype: torch.dtype) -> list[Tensor]:
     draw, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     shape = (draw.choice([1, 2, 3, 5]), draw.choice([1, 4, 7, 16, 33]))
     return [(torch.randn(shape, generator=generator) * draw.choice([0.1, 1, 1, 4])).to(dtype) for _ in range(3)]
+
+
+class OverflowWatch(TorchDispatchMode):
+    """Notices results that are infinite where every operand is finite: overflow of an intermediate is never legal."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        super().__init__()
+        self.seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation and look at its result."""
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.is_floating_point() and not self.seen and bool(result.isinf().any()):
+            tensors = [a for a in pytree.tree_leaves(args) if isinstance(a, Tensor) and a.is_floating_point()]
+            self.seen = bool(tensors) and all(bool(t.isfinite().all()) for t in tensors)
+        return result
 
 
 class AnyOrder(TorchDispatchMode):

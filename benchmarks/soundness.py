@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import multiprocessing
 import pathlib
@@ -18,7 +19,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from benchmarks.random_programs import AnyOrder, random_inputs, random_program
+from benchmarks.random_programs import AnyOrder, OverflowWatch, random_inputs, random_program
 from kernels_core.coverage import Element
 from kernels_core.errors import UnsupportedOperation
 from kernels_core.reference import Check, reference
@@ -26,16 +27,17 @@ from kernels_core.reference import Check, reference
 Tensor = torch.Tensor
 
 
-def evaluate(program: Any, inputs: list[Tensor], upstream: Tensor, order: int | None) -> list[Tensor]:
-    """Return output and gradients, in PyTorch's own order for None, else in one drawn from the seed."""
-    leaves = [t.clone().requires_grad_(True) for t in inputs]
-    if order is None:
+def evaluate(program: Any, inputs: list[Tensor], upstream: Tensor, order: int | None) -> list[Tensor] | None:
+    """Return output and gradients, in PyTorch's own order for None, else in one drawn from the seed.
+
+    None where an intermediate result overflowed: that is no legal evaluation.
+    """
+    leaves, watch = [t.clone().requires_grad_(True) for t in inputs], OverflowWatch()
+    with watch, contextlib.nullcontext() if order is None else AnyOrder(order):
         result = program(*leaves)
         grads = torch.autograd.grad(result, leaves, upstream, allow_unused=True)
-    else:
-        with AnyOrder(order):
-            result = program(*leaves)
-            grads = torch.autograd.grad(result, leaves, upstream, allow_unused=True)
+    if watch.seen:
+        return None
     return [result.detach(), *(torch.zeros_like(t) if g is None else g for t, g in zip(inputs, grads, strict=True))]
 
 
@@ -52,6 +54,9 @@ def check_program(seed: int, dtype: torch.dtype, orders: int = 2) -> dict[str, A
     counts: collections.Counter[str] = collections.Counter()
     for order in [None, *range(orders)]:
         actuals = evaluate(program, inputs, upstream, None if order is None else 7919 * seed + order)
+        if actuals is None:
+            counts["overflowed evaluations"] += 1
+            continue
         for result, actual in zip(results, actuals, strict=True):
             verdict = result.verdict(actual)
             for element in Element:
