@@ -68,10 +68,12 @@ def all_finite(tensor: torch.Tensor) -> bool:
     return math.isfinite(float(tensor.sum())) if tensor.numel() else True
 
 
-def hull(condition: Enclosure, first: Enclosure, second: Enclosure) -> Enclosure:
+def hull(condition: Enclosure, first: Enclosure, second: Enclosure, *, centred: bool = False) -> Enclosure:
     """Return `where(condition, first, second)`; where the condition is unsure, what contains both.
 
     The midpoint is that of the side that float64 chose, so bound = max(bound_i + |mid_i - mid|) contains both sides.
+    `centred`, for the run at kinks, whose midpoints stand for no exact value: the midpoint of what both sides reach, so
+    that nothing beyond is contained.
     """
     mid = torch.where(condition.mid, first.mid, second.mid)
     if not mid.is_floating_point():
@@ -81,6 +83,11 @@ def hull(condition: Enclosure, first: Enclosure, second: Enclosure) -> Enclosure
         bound = torch.where(condition.mid, first.bound_or_zero(), second.bound_or_zero())
     if condition.unsure is None or not bool(condition.unsure.any()):
         return Enclosure(mid, bound)
+    if centred:
+        low = torch.minimum(*(side.mid - side.bound_or_zero() for side in (first, second)))
+        high = torch.maximum(*(side.mid + side.bound_or_zero() for side in (first, second)))
+        centre = (low + high) / 2
+        mid = torch.where(condition.unsure & centre.isfinite(), centre, mid)
     reach = [torch.where(side.mid == mid, 0.0, (side.mid - mid).abs()) + side.bound_or_zero() for side in (first, second)]
     both = torch.maximum(*reach) * (1 + 2.0**-48)
     both = torch.where(both.isnan(), torch.inf, both)

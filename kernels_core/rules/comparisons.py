@@ -41,16 +41,18 @@ def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) ->
     """Return a comparison of two operands (tensors or numbers), unsure where their enclosures meet."""
     first, second = _exact_side(a), _exact_side(b)
     value = compare(first, second)
+    if len(local.step.operands) == 2 and local.step.operands[0] == local.step.operands[1]:  # a test for NaN
+        return Enclosure(value, None, None if not _floating(a) or a.bound is None else a.bound.isinf())
     if not _floating(a) and not _floating(b):
         return Enclosure(value, None, _either(a, b, value))
     (x, x_bound), (y, y_bound) = parts(a), parts(b)
     reach = _reach(_side_bound(local, a, x_bound), _side_bound(local, b, y_bound))
     unsure = _either(a, b, value)
     if reach is not None:
-        near = ((x - y).abs() <= reach) & (reach > 0) & torch.as_tensor(x == x) & torch.as_tensor(y == y)
+        near = ~(torch.as_tensor(x - y).abs() > reach) & (reach > 0)
         unsure = near if unsure is None else unsure | near
     if kinked:
-        tie = torch.as_tensor(x == y).expand(value.shape)
+        tie = torch.as_tensor(x - y == 0).expand(value.shape)  # two infinities are no tie
         if reach is not None:
             tie = tie & (reach == 0)
         if local.kinks:

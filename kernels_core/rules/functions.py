@@ -23,7 +23,7 @@ import torch
 from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.numbers import Numbers
-from kernels_core.rules.arithmetic import exact_zeros, parts
+from kernels_core.rules.arithmetic import constant_rounding, exact_zeros, parts, plus
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 
@@ -120,7 +120,9 @@ def logarithm(name: str, function: Callable[[Tensor], Tensor], scale: float, shi
         room = (x + shift if shift else x) * (1 - 2.0**-50)
         share = (reach / room).mul_(_OWN)
         moved = torch.log1p(-share).mul_(-scale * _OWN)
-        return local.rounded(y, torch.where((reach == 0) | (share < 1) & (room > 0), torch.where(reach == 0, 0.0, moved), torch.inf), local.ulp(name))
+        moved = torch.where((share < 1) & (room > 0), moved, torch.inf)
+        value = local.rounded(y, torch.where(reach == 0, 0.0, moved), local.ulp(name))
+        return _undefined(value, (room < 0) & (reach * _OWN < -room))
 
     return bound
 
@@ -143,7 +145,14 @@ def root(local: Local, a: Enclosure) -> Enclosure:
         local.lose_rad()
         underflow = (x >= 0) & (reach <= local.smallest_normal * 2.0**20)
         moved = torch.where(outside, torch.where(underflow, torch.sqrt(x + reach), torch.inf), moved)
-    return local.rounded(y, torch.where(reach == 0, 0.0, moved * _OWN), local.ulp("sqrt"), subnormal=False)
+    value = local.rounded(y, torch.where(reach == 0, 0.0, moved * _OWN), local.ulp("sqrt"), subnormal=False)
+    return _undefined(value, x + reach < 0)
+
+
+def _undefined(value: Enclosure, outside: Tensor) -> Enclosure:
+    """Return the value with bound 0 where every legal argument is outside the domain: NaN for certain."""
+    bound = value.bound_or_zero()
+    return value if all_finite(bound) else Enclosure(value.mid, torch.where(outside, 0.0, bound))
 
 
 def inverse_root(local: Local, a: Enclosure) -> Enclosure:
@@ -155,7 +164,7 @@ def inverse_root(local: Local, a: Enclosure) -> Enclosure:
     low = (x - reach * _OWN) * (1 - 2.0**-50)
     steep = torch.rsqrt(low)
     moved = torch.where(low > 0, steep * steep * steep * reach * (0.5 * _OWN), torch.inf)
-    return local.rounded(y, torch.where(reach == 0, 0.0, moved), local.ulp("rsqrt"))
+    return _undefined(local.rounded(y, torch.where(reach == 0, 0.0, moved), local.ulp("rsqrt")), x + reach < 0)
 
 
 def power(local: Local, a: Any, exponent: Any) -> Enclosure:
@@ -168,6 +177,8 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
         return _power_of_tensor(local, a, exponent)
     x, reach = parts(a)
     p = float(exponent)
+    if constant_rounding(local, p, stored=True):
+        return _power_of_tensor(local, a, exponent)
     y = torch.pow(x, p)
     ulp = _power_ulp(local, p)
     if reach is None:
@@ -199,13 +210,15 @@ def _power_ulp(local: Local, p: float) -> float:
 def _power_of_tensor(local: Local, a: Any, b: Any) -> Enclosure:
     """x^p = exp(p ln x), x > 0: relative change of the value exp(|p'| L + |ln x| P + L P) - 1, L the change of ln x."""
     (x, x_bound), (p, p_bound) = parts(a), parts(b)
-    y = torch.pow(x, p) if isinstance(x, Tensor) or isinstance(p, Tensor) else torch.tensor(x**p)
+    y = torch.pow(x, p)
+    x_bound = plus(x_bound, constant_rounding(local, a, stored=True))
+    p_bound = plus(p_bound, constant_rounding(local, b, stored=True))
     if x_bound is None and p_bound is None:
         return local.rounded(y, None, local.ulp("pow"))
     zero = torch.zeros_like(y)
     x = torch.as_tensor(x, dtype=torch.float64, device=y.device)
     p = torch.as_tensor(p, dtype=torch.float64, device=y.device)
-    x_bound, p_bound = zero if x_bound is None else x_bound, zero if p_bound is None else p_bound
+    x_bound, p_bound = (zero if bound is None else zero + bound for bound in (x_bound, p_bound))
     share = x_bound / x.abs() * _OWN
     moved_log = torch.where(share < 1, -torch.log1p(-share), torch.inf)
     log = torch.log(x.abs()).abs()
@@ -292,7 +305,7 @@ def hypotenuse(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
 
 
 def _sigmoid_slope(x: Tensor, y: Tensor) -> Tensor:
-    """y (1 - y), with 1 - y = sigmoid(-x) known to 2^-52 absolutely."""
+    """Y (1 - y), with 1 - y = sigmoid(-x) known to 2^-52 absolutely."""
     return (1 - y).add_(2.0**-51).mul_(y)
 
 

@@ -26,8 +26,8 @@ def _remainder(function: Callable[[Any, Any], Tensor], whole: Callable[[Tensor],
         if is_integral(local):
             return integral(local, a, b)
         (x, x_bound), (y, y_bound) = parts(a), parts(b)
-        x_bound = plus(x_bound, constant_rounding(local, a))
-        y_bound = plus(y_bound, constant_rounding(local, b))
+        x_bound = plus(x_bound, constant_rounding(local, a, stored=True))
+        y_bound = plus(y_bound, constant_rounding(local, b, stored=True))
         mid = function(x, y)
         if x_bound is None and y_bound is None:
             return local.rounded(mid, None, subnormal=False)

@@ -11,7 +11,6 @@ import torch
 from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
-from kernels_core.program import Ref
 from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles, integer_value
 from kernels_core.rules.record import Family, Rule
@@ -72,9 +71,23 @@ def frexp(local: Local, a: Enclosure) -> tuple[Enclosure, Enclosure]:
 def _frexp_exact(call: Any, values: Any) -> Any:
     if call.output:
         return integer_value(call)
-    exponents = call.integers[Ref(call.step.number, 1)].mid.reshape(-1).tolist()
-    two = call.numbers.real(2)
-    return call.numbers.each(lambda x, index: call.numbers.real(x) * two ** (-exponents[index]), values, call.index.astype(object))
+    n = call.numbers
+
+    def mantissa(x: Any) -> Any:
+        x = n.real(x)
+        return x if n.equal(x, n.real(0)) else x * n.real(2) ** -_exponent(n, abs(x))
+
+    return n.each(mantissa, values)
+
+
+def _exponent(n: Numbers, size: Any) -> int:
+    """Return e with 2^(e - 1) <= size < 2^e."""
+    e = 0
+    while not n.less(size, n.real(2) ** e):
+        e += 1
+    while n.less(size, n.real(2) ** (e - 1)):
+        e -= 1
+    return e
 
 
 def _exact_copysign(n: Numbers, a: Any, b: Any) -> Any:
