@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flint
@@ -29,6 +29,7 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.errors import UsageError
 from kernels_core.formats import Format, format_of, ulp
 from kernels_core.program import Program, Ref
+from kernels_core.threads import share
 
 CHUNK = 1 << 15  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
 _SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid|
@@ -96,14 +97,24 @@ def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float
     value, mid = actual.reshape(-1), enclosure.mid.reshape(-1)
     bound = None if enclosure.bound is None else enclosure.bound.expand(enclosure.shape).reshape(-1)
     own = rad.expand(enclosure.shape).reshape(-1) if isinstance(rad, torch.Tensor) else rad
-    for start in range(0, len(verdict), CHUNK):
-        part = slice(start, start + CHUNK)
-        found = _decide_part(value[part], mid[part], None if bound is None else bound[part],
-                             own[part] if isinstance(own, torch.Tensor) else own, figures)  # fmt: skip
-        if found is not None:
-            verdict[part] = found
+
+    def work(starts: Iterator[int]) -> Figures:
+        seen = Figures()
+        for start in starts:
+            part = slice(start, start + CHUNK)
+            found = _decide_part(value[part], mid[part], None if bound is None else bound[part],
+                                 own[part] if isinstance(own, torch.Tensor) else own, None if figures is None else seen)  # fmt: skip
+            if found is not None:
+                verdict[part] = found
+        return seen
+
+    for seen in share(work, list(range(0, len(verdict), CHUNK)), mid.device):
+        if figures is not None:
+            figures.error_ulp, figures.used = max(figures.error_ulp, seen.error_ulp), max(figures.used, seen.used)
+    if source is None or not bool(verdict.any()):
+        return verdict.reshape(actual.shape)
     waiting = torch.nonzero(verdict == Element.UNDECIDED).reshape(-1).numpy()
-    if len(waiting) and source is not None:
+    if len(waiting):
         _decide_exactly(verdict, waiting, value, bound, source, budget)
     return verdict.reshape(actual.shape)
 

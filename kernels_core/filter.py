@@ -14,7 +14,8 @@ with every format float64 bounds |mid - exact| itself: the `rad` run.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from kernels_core.errors import InvariantError, UsageError
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step, replace_refs
 from kernels_core.rules import registry
+from kernels_core.threads import share
 from kernels_core.tiles import Run, narrow_index, schedule
 
 RAD_FRACTION = 2.0**-26
@@ -40,6 +42,10 @@ class Values(dict[Ref, Enclosure]):
             value = exactly(value.mid)
             self[ref] = value
         return value
+
+    def device(self) -> torch.device:
+        """Return the device of the tensors."""
+        return next((value.mid.device for value in self.values()), torch.device("cpu"))
 
     def tile(self, ref: Ref, index: tuple[slice, ...]) -> Enclosure:
         """Return a part of the enclosure, midpoint in float64."""
@@ -199,28 +205,42 @@ def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arith
     steps = {step.number: step for step in run.steps}
     whole = {ref: _Assembled(steps[ref.step].metas[ref.output].shape) for ref in used if ref.step in steps}  # type: ignore[union-attr]
     totals = {step.number: _Total() for step in run.closing}
-    for piece in run.pieces():
-        local: dict[Ref, Enclosure] = {}
-        box = tuple(s.stop - s.start for s in piece)
-        for step in (*run.steps, *run.closing):
-            operands = [
-                local[ref] if ref.step in steps else values.tile(ref, narrow_index(meta, step, piece))
-                for ref, meta in zip(step.operands, step.operand_metas, strict=True)
-            ]
-            found = iter(operands)
-            args, kwargs = replace_refs((step.args, step.kwargs), lambda _, found=found: next(found))
-            if step.number in totals:
-                totals[step.number].add(registry()[step.name].partial(Local(arithmetic, step), *args, **kwargs))  # type: ignore[misc]
-                continue
-            for output, value in enumerate(_apply(step, args, kwargs, operands, Local(arithmetic, step, box))):
-                if value is not None:
-                    local[Ref(step.number, output)] = value
-        for ref, assembled in whole.items():
-            assembled.put(piece, box, local[ref])
+
+    def work(pieces: Iterator[tuple[int, tuple[slice, ...]]]) -> Arithmetic:
+        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False)
+        for number, piece in pieces:
+            _evaluate_piece(run, number, piece, values, own, whole, totals)
+        return own
+
+    for own in share(work, list(enumerate(run.pieces())), values.device()):
+        arithmetic.ties += own.ties
+        arithmetic.rad_lost |= own.rad_lost
     for ref, assembled in whole.items():
         values[ref] = assembled.value()
     for step in run.closing:
         values[Ref(step.number)] = registry()[step.name].finish(Local(arithmetic, step), totals[step.number].value())  # type: ignore[misc]
+
+
+def _evaluate_piece(run: Run, number: int, piece: tuple[slice, ...], values: Values, arithmetic: Arithmetic,
+                    whole: Mapping[Ref, _Assembled], totals: Mapping[int, _Total]) -> None:
+    local: dict[Ref, Enclosure] = {}
+    inside = {step.number for step in run.steps}
+    box = tuple(s.stop - s.start for s in piece)
+    for step in (*run.steps, *run.closing):
+        operands = [
+            local[ref] if ref.step in inside else values.tile(ref, narrow_index(meta, step, piece))
+            for ref, meta in zip(step.operands, step.operand_metas, strict=True)
+        ]
+        found = iter(operands)
+        args, kwargs = replace_refs((step.args, step.kwargs), lambda _, found=found: next(found))
+        if step.number in totals:
+            totals[step.number].add(number, registry()[step.name].partial(Local(arithmetic, step), *args, **kwargs))  # type: ignore[misc]
+            continue
+        for output, value in enumerate(_apply(step, args, kwargs, operands, Local(arithmetic, step, box))):
+            if value is not None:
+                local[Ref(step.number, output)] = value
+    for ref, assembled in whole.items():
+        assembled.put(piece, box, local[ref])
 
 
 class _Total:
@@ -228,9 +248,18 @@ class _Total:
 
     def __init__(self) -> None:
         self.mid = self.bound = self.certain = self.loose = None
+        self.early: dict[int, Enclosure] = {}
+        self.next, self.lock = 0, threading.Lock()
 
-    def add(self, part: Enclosure) -> None:
-        """Take in the part of one tile."""
+    def add(self, number: int, part: Enclosure) -> None:
+        """Take in the part of one tile; the parts are added in the order of the tiles, whichever thread is first."""
+        with self.lock:
+            self.early[number] = part
+            while self.next in self.early:
+                self._add(self.early.pop(self.next))
+                self.next += 1
+
+    def _add(self, part: Enclosure) -> None:
         bound = part.bound_or_zero()
         if not all_finite(bound) or not all_finite(part.mid):
             certain, loose = ~part.mid.isfinite() & (bound == 0), ~bound.isfinite()
@@ -262,19 +291,20 @@ class _Assembled:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
         self.parts: dict[str, torch.Tensor] = {}
-        self.begun = False
+        self.begun, self.lock = False, threading.Lock()
 
     def put(self, piece: tuple[slice, ...], box: tuple[int, ...], tile: Enclosure) -> None:
         box = box + self.shape[len(box) :]
-        for name in ("mid", "bound", "unsure"):
-            part = getattr(tile, name)
-            if part is None and name not in self.parts:
-                continue
-            if name not in self.parts:
-                make = torch.zeros if self.begun else torch.empty  # zeros where earlier tiles had none
-                self.parts[name] = make(self.shape, dtype=part.dtype, device=part.device)
-            self.parts[name][piece] = 0 if part is None else part.expand(box)
-        self.begun = True
+        given = {name: getattr(tile, name) for name in ("mid", "bound", "unsure")}
+        with self.lock:
+            for name, part in given.items():
+                if part is not None and name not in self.parts:
+                    make = torch.zeros if self.begun else torch.empty  # zeros where earlier tiles had none
+                    self.parts[name] = make(self.shape, dtype=part.dtype, device=part.device)
+            self.begun = True
+            present = list(self.parts)
+        for name in present:
+            self.parts[name][piece] = 0 if given[name] is None else given[name].expand(box)
 
     def value(self) -> Enclosure:
         if not self.parts:

@@ -11,12 +11,14 @@ SIMAX 34 (2013), theorem 4.2). Hence for K u <= 1/8
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from kernels_core.arithmetic import INFLATE
+from kernels_core.threads import share
 
 Product = Any
 Copies = dict[Any, Any]
@@ -106,9 +108,13 @@ def _float32(mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t: 
     like = mid if mid is not None else bound
     result = torch.empty_like(like, dtype=torch.float32)  # type: ignore[arg-type]
     step = _PIECE if result.device.type == "cpu" else len(result)
-    for start in range(0, len(result), step):
-        x, e = (None if part is None else part[start : start + step] for part in (mid, bound))
-        result[start : start + step] = _weighted(x, e, s / scale, t / scale).clamp_(min=2.0**-60)
+
+    def work(starts: Iterator[int]) -> None:
+        for start in starts:
+            x, e = (None if part is None else part[start : start + step] for part in (mid, bound))
+            result[start : start + step] = _weighted(x, e, s / scale, t / scale).clamp_(min=2.0**-60)
+
+    share(work, list(range(0, len(result), step)), result.device)
     return result, scale
 
 
