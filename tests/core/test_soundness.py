@@ -1,0 +1,35 @@
+"""Random programs: every legal evaluation is covered, planted errors are not. benchmarks/soundness.py runs many more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks.random_programs import random_inputs, random_program
+from benchmarks.soundness import check_program, tightness
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("block", range(8))
+def test_legal_evaluations_of_random_programs_are_covered(block, dtype):
+    for seed in range(1_000_000 + 10 * block, 1_000_000 + 10 * block + 10):
+        found = check_program(seed, dtype)
+        assert "violated" not in found or found["violated"] == 0, found
+        assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
+
+
+def test_errors_of_64_roundings_are_caught_in_elementwise_programs():
+    caught, planted = map(sum, zip(*(tightness(seed) for seed in range(60)), strict=True))
+    assert planted > 1000
+    assert caught >= 0.99 * planted
+
+
+def test_the_tester_is_tested():
+    """A program whose kernel adds one wrong term is not covered."""
+    program, _ = random_program(5)
+    inputs = random_inputs(5, torch.float32)
+    from kernels_core.reference import reference
+
+    result = reference(program)(*inputs)
+    assert result.covers(program(*inputs)).all()
+    assert not result.covers(program(*inputs) * 1.001).all()
