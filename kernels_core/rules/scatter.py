@@ -85,7 +85,7 @@ class Scatter:
         source = args[self.source]
         reduction, include = self.reduce(args, kwargs)
         kept = plan.targets >= 0
-        targets = plan.targets[kept]
+        targets = plan.targets[kept].long()
         work = _Work(local, shape, targets, _contributions(local, source, plan, kept), _flat(base), include, float(kwargs.get("alpha", 1)))
         value = getattr(work, reduction or "overwrite")()
         value = self._unsure(local, args, plan, work, value)
