@@ -114,6 +114,11 @@ def _border_plan(forward: Any) -> Any:
     return plan
 
 
+def _col2im_plan(columns: Tensor, output_size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any, *, result: Any) -> Plan:
+    places = torch.arange(1, math.prod(result) + 1, dtype=torch.float64, device=columns.device).reshape(result)
+    return Plan(aten.im2col(places, kernel, dilation, padding, stride).to(torch.int64).reshape(-1) - 1, columns.reshape(-1))
+
+
 def _always(reduction: str, include: bool = True) -> Any:
     return lambda args, kwargs: (reduction, include)
 
@@ -168,6 +173,7 @@ FAMILY.add(
     _writing("_unsafe_index_put.default", _index_put_plan, 0, 2, (1,), _accumulate(3)),
     _writing("put.default", _put_plan, 0, 2, (1,), _accumulate(3)),
     _writing("embedding_dense_backward.default", _embedding_plan, None, 0, (1,), _always("sum")),
+    _writing("col2im.default", _col2im_plan, None, 0, (), _always("sum")),
     _writing("unfold_backward.default", _unfold_plan, None, 0, (), _always("sum")),
     _writing("reflection_pad1d_backward.default", _border_plan(aten.reflection_pad1d), None, 0, (), _always("sum")),
     _writing("reflection_pad2d_backward.default", _border_plan(aten.reflection_pad2d), None, 0, (), _always("sum")),

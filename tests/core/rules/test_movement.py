@@ -65,3 +65,9 @@ def test_border_padding_adds_up_what_returns_to_one_place(mode: str) -> None:
 
 def test_unfold_adds_up_overlapping_windows() -> None:
     check_rule(lambda x: x.unfold(2, 3, 1), [X], caught=0.0)
+
+
+def test_columns_of_windows_and_their_sums_keep_the_contract() -> None:
+    check_rule(lambda x: torch.nn.functional.unfold(x, 2, padding=1, stride=2), [X[None]], caught=0.0)
+    check_rule(lambda x: torch.nn.functional.unfold(x, 3, stride=1), [X[None]], caught=0.0)
+    check_rule(lambda x: torch.nn.functional.fold(x, (3, 4), 2), [torch.randn(1, 8, 6)], caught=0.0)
