@@ -132,7 +132,7 @@ def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -
     if a.bound is None:
         bound = _relative_small(a.mid, row.top, shared, u).mul_(mid)
     else:
-        exponent = torch.addcmul(shared + row.top * u, a.mid, torch.full_like(row.top, u), value=-1)
+        exponent = _with_distance(a.mid, row.top, shared, u, 1.0)
         bound = exponent.add_(a.bound, alpha=1 + 2 * u).add_(_reach(row) * u).expm1_().mul_(mid)
     if row.wide or not all_finite(bound):
         bound = _masked(a, mid, bound, shared, row.top)
@@ -145,12 +145,20 @@ def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -
 
 
 def _relative_small(x: torch.Tensor, top: torch.Tensor, shared: torch.Tensor, u: float) -> torch.Tensor:
-    """Return (u d_j + shared) phi: at least exp(u d_j + shared) - 1 wherever p_j is not zero in float64.
+    """Return (u d_j + shared) phi: at least exp(u d_j + shared) - 1 wherever p_j is not zero in float64."""
+    return _with_distance(x, top, shared, u, _phi(shared + _UNDERFLOW * u))
 
-    One fused pass: shared + u top - u x, whose float64 cancellation is far below the part u |top| of `shared`.
+
+def _with_distance(x: torch.Tensor, top: torch.Tensor, shared: torch.Tensor, u: float, phi: Any) -> torch.Tensor:
+    """Return (u d_j + shared) phi.
+
+    One fused pass, shared + u top - u x, where every `shared` has the part u |top|: its float64 cancellation is far
+    below that. Rows with u |top| >= 1 lack that part, there the distance is formed first.
     """
-    phi = _phi(shared + _UNDERFLOW * u)
-    return torch.addcmul((shared + top * u) * phi, x, u * phi, value=-1)
+    if float((top.abs() * u).max()) < 1:
+        slope = torch.full_like(top, u) * phi
+        return torch.addcmul((shared + top * u) * phi, x, slope, value=-1)
+    return (top - x).mul_(u).add_(shared).mul_(phi)
 
 
 def _top_rounding(row: _Row, u: float) -> torch.Tensor:

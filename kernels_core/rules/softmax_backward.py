@@ -11,6 +11,8 @@ Log-softmax, with s = sum g_k, p = exp(y), Y the bound of y, e the error of an e
 
     dx = g_j - p_j s,    |p' - p| <= P = p (exp(Y + e) - 1),    |s' - s| <= D = sum G_k + (n - 1) u sum (|g_k| + G_k)
     |dx' - dx| <= G_j + p D + P (|s| + D) + 2 u (p + P)(|s| + D) + u (|g_j| + G_j)
+
+Where y is so far below zero that Y is large too (a mask of -1e30), P is taken as exp(y + Y + e) itself.
 """
 
 from __future__ import annotations
@@ -88,10 +90,10 @@ def log_softmax_backward(
     p = y.exp()
     mid = torch.addcmul(g, p, total, value=-1)
     reach = total.abs() + wobble
-    relative = math.expm1(e) if output.bound is None else output.bound.add(e).expm1_()
-    # p (D + (exp(Y + e) - 1) (1 + 2 u) (|s| + D) + 2 u (|s| + D)) + u (|g| + G) + G
+    off = p * math.expm1(e) if output.bound is None else _exp_bound(y, p, output.bound, e)
+    # p D + P (1 + 2 u) (|s| + D) + 2 u p (|s| + D) + u (|g| + G) + G
     # (exp may flush below the smallest normal)
-    bound = p * (relative * (reach * (1 + 2 * u)) + (reach * (2 * u) + wobble))
+    bound = off.mul_(reach * (1 + 2 * u)).add_(p * (reach * (2 * u) + wobble))
     bound = bound.add_(size_g, alpha=u).add_(reach * local.smallest_normal)
     if grad.bound is not None:
         bound.add_(grad.bound)
@@ -101,6 +103,12 @@ def log_softmax_backward(
         )
     bound = bound.mul_(_MORE).add_(local.eta_acc)
     return local.stored(_by_both(Enclosure(mid, bound), grad, output, dim))
+
+
+def _exp_bound(y: torch.Tensor, p: torch.Tensor, reach: torch.Tensor, e: float) -> torch.Tensor:
+    """Return P = p (exp(Y + e) - 1), or exp(y + Y + e) where Y > 1."""
+    bound = reach.add(e).expm1_().mul_(p)
+    return bound if not bool((reach > 1).any()) else torch.where(reach > 1, torch.exp(y + (reach + e)), bound)
 
 
 def _by_both(value: Enclosure, grad: Enclosure, output: Enclosure, dim: int) -> Enclosure:

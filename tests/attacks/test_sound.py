@@ -1,0 +1,51 @@
+"""Correct kernels that were once flagged or left without a verdict, one for each kind of fault."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import exactref as er
+from kernels_core import tracing
+from kernels_core.coverage import Element
+from kernels_core.reference import Check, Reference
+
+Tensor = torch.Tensor
+
+
+def verdicts(reference: Any, args: Sequence[Any], grads: Sequence[Tensor], actual: Mapping[str, Tensor]) -> dict[str, set[Element]]:
+    """Return which verdicts the elements of each result get."""
+    ref: Reference = er.reference(reference)
+    results = Check(ref, tracing.bind(ref.function, list(args), {})).both(list(grads))
+    return {name: {Element(int(v)) for v in results[name].verdict(t).unique()} for name, t in actual.items()}
+
+
+def assert_sound(reference: Any, args: Sequence[Any], grads: Sequence[Tensor], actual: Mapping[str, Tensor]) -> None:
+    """Every element is covered."""
+    found = verdicts(reference, args, grads, actual)
+    assert all(v <= {Element.COVERED} for v in found.values()), found
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_softmax_of_huge_scores(dtype: torch.dtype, n: int) -> None:
+    """The distance to a maximum of 1e30 was formed by a difference that float64 cancels: the bound became negative."""
+    x, grad = normal(64, n).to(dtype) * 1e30, normal(64, n, seed=1).to(dtype)
+    p = torch.softmax(x, -1)
+    assert_sound(er.softmax, [x], [grad], {"output": p, "grad_input": p * (grad - (p * grad).sum(-1, keepdim=True))})
+
+
+def test_log_softmax_backward_of_masked_scores() -> None:
+    """The bound of y = -1e30 is 1e23: exp(y + bound) is still zero, while p (exp(bound) - 1) was 0 times infinity."""
+    x, grad = normal(8, 5), normal(8, 5, seed=1)
+    x[x > 0.3] = -1e30
+    y = torch.log_softmax(x, -1)
+    assert_sound(er.log_softmax, [x], [grad], {"output": y, "grad_input": grad - y.exp() * grad.sum(-1, keepdim=True)})
