@@ -64,20 +64,24 @@ def _geometry(output: tuple[int, ...], data: tuple[int, ...], weight: tuple[int,
     return Geometry(small, large, weight, per_dim(stride, rank), per_dim(padding, rank), per_dim(dilation, rank), groups)
 
 
-def _sum_of_products(local: Local, multiply: Any, a: Enclosure, b: Enclosure, inner: int, more: float = 0.0) -> Enclosure:
-    """Return the enclosure of a bilinear operation with `inner` products per result, before it is stored."""
+def _sum_of_products(local: Local, multiply: Any, a: Enclosure, b: Enclosure, inner: int,
+                     padded: Enclosure, more: float = 0.0) -> Enclosure:
+    """Return the enclosure of a bilinear operation with `inner` products per result, before it is stored.
+
+    `padded` is the operand that kernels may multiply by the zeros of padding and stride.
+    """
     mid = multiply(a.mid, b.mid)
     bound = product_bound(local, multiply, a, b, inner, more)
-    return Enclosure(mid, bound) if all_finite(bound) else _classed(a, b, mid, bound)
+    return Enclosure(mid, bound) if all_finite(bound) else _classed(a, b, padded, mid, bound)
 
 
-def _classed(a: Enclosure, b: Enclosure, mid: torch.Tensor, bound: torch.Tensor) -> Enclosure:
-    """Infinities of exact data meet finite exact weights: float64 has their class. Anything else is unknown.
+def _classed(a: Enclosure, b: Enclosure, padded: Enclosure, mid: torch.Tensor, bound: torch.Tensor) -> Enclosure:
+    """Where both operands are exact and `padded` is finite, float64 has the class. Anything else is unknown.
 
-    An infinite weight is unknown because kernels differ in whether they multiply it by the padding's zeros.
+    An infinity in `padded` is unknown because kernels differ in whether they multiply it by the padding's zeros.
     """
     exact = all(v.bound is None or not bool((v.bound != 0).any()) for v in (a, b))
-    certain = ~mid.isfinite() if exact and all_finite(b.mid) else torch.zeros_like(mid, dtype=torch.bool)
+    certain = ~mid.isfinite() if exact and all_finite(padded.mid) else torch.zeros_like(mid, dtype=torch.bool)
     bound = torch.where(certain, 0.0, torch.where(mid.isfinite() & ~bound.isnan(), bound, torch.inf))
     return Enclosure(torch.where(certain | mid.isfinite(), mid, torch.nan), bound)
 
@@ -91,7 +95,7 @@ def convolution(local: Local, data: Enclosure, weight: Enclosure, bias: Enclosur
         return aten.convolution(x, w, None, *settings)
 
     more = _narrow_overlap(local, g) if settings[3] else 0.0
-    value = _sum_of_products(local, multiply, data, weight, inner, more + (bias is not None))
+    value = _sum_of_products(local, multiply, data, weight, inner, weight, more + (bias is not None))
     if bias is not None:
         value = _with_bias(local, value, bias, inner, len(g.weight) - 2)
     return local.stored(value)
@@ -142,8 +146,8 @@ def convolution_backward(local: Local, grad: Enclosure, data: Enclosure, weight:
     # PyTorch's 16-bit kernels add image after image to the stored gradient of the weights.
     more = grad.mid.shape[0] * local.u / local.u_acc if local.dtype is not local.compute else 0.0
     return (
-        local.stored(_sum_of_products(local, to_data, grad, weight, inner, overlap)) if mask[0] else None,
-        local.stored(_sum_of_products(local, to_weight, grad, data, positions, more)) if mask[1] else None,
+        local.stored(_sum_of_products(local, to_data, grad, weight, inner, weight, overlap)) if mask[0] else None,
+        local.stored(_sum_of_products(local, to_weight, grad, data, positions, data if settings[3] else grad, more)) if mask[1] else None,
         local.stored(summed(local, grad, dims, False)) if mask[2] else None,
     )
 
