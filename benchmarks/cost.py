@@ -6,7 +6,8 @@ One process, two threads, after a warm-up. A case's time is that of the whole ve
 kernel, bound, decide, fill the report's row); the column "check" is the part that certifies (`Check.both` and
 `verdict`). Ratios are medians over pairs measured back to back, so that a busy machine slows both sides alike. Peak
 memory is that of a fresh process per case: the growth of the resident set during `verify`, over the float64 tensors
-that the check is about: inputs, upstream gradients, outputs and gradients. The verdicts must not depend on the tile size nor on the number of threads.
+that the check is about: inputs, upstream gradients, outputs and gradients. The verdicts must not depend on the tile
+size nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -79,15 +80,18 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def forward_backward(function: Callable[..., torch.Tensor], inputs: Tensors, upstream: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def forward_backward(
+    function: Callable[..., torch.Tensor], inputs: Tensors, upstream: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """Return output and gradients as PyTorch computes them in the dtype of the inputs."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in inputs.items()}
     output = function(**leaves)
     return output.detach(), *torch.autograd.grad(output, list(leaves.values()), upstream)
 
 
-def codes(function: Callable[..., torch.Tensor], inputs: Tensors, upstream: torch.Tensor,
-          actual: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+def codes(
+    function: Callable[..., torch.Tensor], inputs: Tensors, upstream: torch.Tensor, actual: tuple[torch.Tensor, ...]
+) -> list[torch.Tensor]:
     """Return the verdict codes of outputs and gradients."""
     results = Check(reference(function), inputs).both([upstream])
     return [result.verdict(value) for result, value in zip(results.values(), actual, strict=True)]
@@ -177,13 +181,18 @@ def main() -> int:
         print(memory_here(CASES[options.memory]))
         return 0
     broken = False
-    print(f"{'case':<12}{'float64 ms':>11}{'check':>8}{'verify':>8}{'limit':>7}{'memory':>8}{'limit':>7}  same verdicts")
+    print(
+        f"{'case':<12}{'float64 ms':>11}{'check':>8}{'verify':>8}{'limit':>7}{'memory':>8}{'limit':>7}  same verdicts"
+    )
     for name in options.cases:
         case = CASES[name]
         plain, check, whole = ratios(case)
         memory, same = memory_ratio(name), verdicts_agree(case)
         broken |= whole > case.time or memory > case.memory or not same
-        print(f"{name:<12}{plain:>11.1f}{check:>8.2f}{whole:>8.2f}{case.time:>7.1f}{memory:>8.1f}{case.memory:>7.1f}  {'yes' if same else 'NO'}")
+        print(
+            f"{name:<12}{plain:>11.1f}{check:>8.2f}{whole:>8.2f}{case.time:>7.1f}{memory:>8.1f}{case.memory:>7.1f}  "
+            f"{'yes' if same else 'NO'}"
+        )
     print("a limit is broken" if broken else "all within their limits")
     return int(broken)
 

@@ -1,4 +1,4 @@
-"""The decision: for every element, does the kernel's value lie in the admissible set for certain, or outside for certain?
+"""The decision: for every element, does the kernel's value lie in the admissible set for certain, or outside it?
 
 The bound of an output includes the rounding to the output's format F that its last operation grants, so the admissible
 set is every finite value of F within `bound` of the exact value, and an infinity where exact +- bound reaches beyond
@@ -73,14 +73,20 @@ class Figures:
 
 
 def _largest_ratio(so_far: float, top: torch.Tensor, bottom: torch.Tensor) -> float:
-    """Return the larger of `so_far` and max(top / bottom), 0 / 0 and NaN counting as 0; divides only where it may grow."""
+    """Return the larger of `so_far` and max(top / bottom), 0 / 0 and NaN counting as 0; divides where it may grow."""
     if float(torch.sub(top, bottom, alpha=so_far).max()) <= 0:
         return so_far
     return max(so_far, float((top / bottom).nan_to_num_(nan=0.0, posinf=torch.inf).max()))
 
 
-def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float, source: Source | None,
-           budget: exact_tier.Budget, figures: Figures | None = None) -> torch.Tensor:
+def decide(
+    actual: torch.Tensor,
+    enclosure: Enclosure,
+    rad: torch.Tensor | float,
+    source: Source | None,
+    budget: exact_tier.Budget,
+    figures: Figures | None = None,
+) -> torch.Tensor:
     """Return an int8 tensor of `Element` codes, of the shape of `actual`.
 
     Args:
@@ -102,8 +108,9 @@ def decide(actual: torch.Tensor, enclosure: Enclosure, rad: torch.Tensor | float
         seen = Figures()
         for start in starts:
             part = slice(start, start + CHUNK)
-            found = _decide_part(value[part], mid[part], None if bound is None else bound[part],
-                                 own[part] if isinstance(own, torch.Tensor) else own, None if figures is None else seen)  # fmt: skip
+            allowed = None if bound is None else bound[part]
+            rads = own[part] if isinstance(own, torch.Tensor) else own
+            found = _decide_part(value[part], mid[part], allowed, rads, None if figures is None else seen)
             if found is not None:
                 verdict[part] = found
         return seen
@@ -127,8 +134,9 @@ def _decide_integers(actual: torch.Tensor, enclosure: Enclosure) -> torch.Tensor
     return verdict
 
 
-def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any,
-                 figures: Figures | None) -> torch.Tensor | None:
+def _decide_part(
+    actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any, figures: Figures | None
+) -> torch.Tensor | None:
     """Return the codes, or None where every element is covered."""
     error = actual.detach().to(torch.float64, copy=True).sub_(mid).abs_()
     allowed = torch.zeros_like(mid) if bound is None else bound
@@ -142,8 +150,15 @@ def _decide_part(actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | 
     return _decide_slowly(actual.detach().to(torch.float64), mid, allowed, rad, actual.dtype, error, room >= 0).cpu()
 
 
-def _decide_slowly(value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor, rad: Any, dtype: torch.dtype,
-                   error: torch.Tensor, covered: torch.Tensor) -> torch.Tensor:
+def _decide_slowly(
+    value: torch.Tensor,
+    mid: torch.Tensor,
+    bound: torch.Tensor,
+    rad: Any,
+    dtype: torch.dtype,
+    error: torch.Tensor,
+    covered: torch.Tensor,
+) -> torch.Tensor:
     own = rad if isinstance(rad, torch.Tensor) else bound * rad
     own = own + 2.0**-50 * (mid.abs() + bound)
     verdict = torch.full(value.shape, int(Element.UNDECIDED), dtype=torch.int8, device=value.device)
@@ -162,8 +177,14 @@ def _decide_slowly(value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor, 
     return verdict
 
 
-def _class_infinities(verdict: torch.Tensor, value: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor,
-                      own: torch.Tensor, threshold: float) -> None:
+def _class_infinities(
+    verdict: torch.Tensor,
+    value: torch.Tensor,
+    mid: torch.Tensor,
+    bound: torch.Tensor,
+    own: torch.Tensor,
+    threshold: float,
+) -> None:
     """An infinity is admissible where exact +- bound, in its direction, reaches the overflow threshold."""
     infinite = value.isinf() & mid.isfinite()
     reach = torch.where(value > 0, mid, -mid) + bound
@@ -171,10 +192,19 @@ def _class_infinities(verdict: torch.Tensor, value: torch.Tensor, mid: torch.Ten
     verdict[infinite & (reach + own < threshold)] = int(Element.VIOLATED)
 
 
-def _decide_exactly(verdict: torch.Tensor, waiting: np.ndarray, value: torch.Tensor, bound: torch.Tensor | None,
-                    source: Source, budget: exact_tier.Budget) -> None:
+def _decide_exactly(
+    verdict: torch.Tensor,
+    waiting: np.ndarray,
+    value: torch.Tensor,
+    bound: torch.Tensor | None,
+    source: Source,
+    budget: exact_tier.Budget,
+) -> None:
     def settle(values: Any, index: np.ndarray) -> np.ndarray:
-        found = [_compare(v, float(value[i]), 0.0 if bound is None else float(bound[i])) for v, i in zip(values, index, strict=True)]
+        found = [
+            _compare(v, float(value[i]), 0.0 if bound is None else float(bound[i]))
+            for v, i in zip(values, index, strict=True)
+        ]
         for i, element in zip(index, found, strict=True):
             if element is not None:
                 verdict[int(i)] = int(element)
@@ -206,7 +236,9 @@ def require_same_form(actual: Any, shape: tuple[int, ...], dtype: torch.dtype, n
     if not isinstance(actual, torch.Tensor):
         raise UsageError(f"{name}: expected a tensor, got {type(actual).__name__}\npass the kernel's own result")
     if tuple(actual.shape) != tuple(shape):
-        raise UsageError(f"{name}: expected shape {list(shape)}, got {list(actual.shape)}\npass the kernel's own result")
+        raise UsageError(
+            f"{name}: expected shape {list(shape)}, got {list(actual.shape)}\npass the kernel's own result"
+        )
     if actual.dtype != dtype:
         raise UsageError(
             f"{name}: expected dtype {str(dtype)[6:]}, got {str(actual.dtype)[6:]}\n"

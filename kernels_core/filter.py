@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -74,8 +74,14 @@ class Filtered:
     ties: int
 
 
-def run_filter(program: Program, inputs: Mapping[str, torch.Tensor | Enclosure], profile: Profile,
-               *, kinks: bool = False, rad: bool = True) -> Filtered:
+def run_filter(
+    program: Program,
+    inputs: Mapping[str, torch.Tensor | Enclosure],
+    profile: Profile,
+    *,
+    kinks: bool = False,
+    rad: bool = True,
+) -> Filtered:
     """Evaluate the program and bound every output.
 
     Args:
@@ -88,7 +94,7 @@ def run_filter(program: Program, inputs: Mapping[str, torch.Tensor | Enclosure],
     arithmetic = Arithmetic(profile, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)
     found = {name: values[ref] for name, ref in program.outputs.items() if ref is not None}
-    integers = {ref: value for ref, value in values.items() if not value.floating}
+    integers = Values({ref: value for ref, value in values.items() if not value.floating})
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
     if rad and (arithmetic.rad_lost or _has_float64_step(program)):
         own = Arithmetic(profile, float64=True, kinks=kinks)
@@ -221,8 +227,15 @@ def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arith
         values[Ref(step.number)] = registry()[step.name].finish(Local(arithmetic, step), totals[step.number].value())  # type: ignore[misc]
 
 
-def _evaluate_piece(run: Run, number: int, piece: tuple[slice, ...], values: Values, arithmetic: Arithmetic,
-                    whole: Mapping[Ref, _Assembled], totals: Mapping[int, _Total]) -> None:
+def _evaluate_piece(
+    run: Run,
+    number: int,
+    piece: tuple[slice, ...],
+    values: Values,
+    arithmetic: Arithmetic,
+    whole: Mapping[Ref, _Assembled],
+    totals: Mapping[int, _Total],
+) -> None:
     local: dict[Ref, Enclosure] = {}
     inside = {step.number for step in run.steps}
     box = tuple(s.stop - s.start for s in piece)
@@ -231,8 +244,7 @@ def _evaluate_piece(run: Run, number: int, piece: tuple[slice, ...], values: Val
             local[ref] if ref.step in inside else values.tile(ref, narrow_index(meta, step, piece))
             for ref, meta in zip(step.operands, step.operand_metas, strict=True)
         ]
-        found = iter(operands)
-        args, kwargs = replace_refs((step.args, step.kwargs), lambda _, found=found: next(found))
+        args, kwargs = replace_refs((step.args, step.kwargs), _each(operands))
         if step.number in totals:
             totals[step.number].add(number, registry()[step.name].partial(Local(arithmetic, step), *args, **kwargs))  # type: ignore[misc]
             continue
@@ -243,11 +255,20 @@ def _evaluate_piece(run: Run, number: int, piece: tuple[slice, ...], values: Val
         assembled.put(piece, box, local[ref])
 
 
+def _each(operands: list[Enclosure]) -> Callable[[Ref], Enclosure]:
+    """Return a function that hands out the operands in order."""
+    found = iter(operands)
+    return lambda _: next(found)
+
+
 class _Total:
     """A sum put together from the parts of tiles: mids and bounds add up; infinities and NaN keep their class."""
 
     def __init__(self) -> None:
-        self.mid = self.bound = self.certain = self.loose = None
+        self.mid: torch.Tensor | None = None
+        self.bound: torch.Tensor | None = None
+        self.certain: torch.Tensor | None = None
+        self.loose: torch.Tensor | None = None
         self.early: dict[int, Enclosure] = {}
         self.next, self.lock = 0, threading.Lock()
 
@@ -265,7 +286,7 @@ class _Total:
             certain, loose = ~part.mid.isfinite() & (bound == 0), ~bound.isfinite()
             self.certain = certain if self.certain is None else self.certain | certain
             self.loose = loose if self.loose is None else self.loose | loose
-        if self.mid is None:
+        if self.mid is None or self.bound is None:
             self.mid, self.bound = part.mid, bound
         else:
             self.mid, self.bound = self.mid + part.mid, (self.bound + bound) * _ADDED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fractions
+import itertools
 import math
 from typing import Any
 
@@ -22,7 +23,9 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorRepo
     """Decide every element of `actual` and return its row."""
     figures = Figures()
     verdict, kinks = result.verdict_and_kinks(actual, figures)
-    counts = [int((verdict == element).sum()) for element in Element] if bool(verdict.any()) else [verdict.numel(), 0, 0, 0]
+    counts = (
+        [int((verdict == element).sum()) for element in Element] if bool(verdict.any()) else [verdict.numel(), 0, 0, 0]
+    )
     failure = None
     if counts[Element.VIOLATED]:
         failure = explain(result, actual.detach().to(result.enclosure.mid.device), verdict == Element.VIOLATED)
@@ -30,7 +33,8 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorRepo
         name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
         unconstrained=counts[Element.UNCONSTRAINED], kinks=int(kinks.sum()), max_error_ulp=figures.error_ulp,
-        bound_ulp=_median_ulp(result), used=figures.used, precision="", verdict=_verdict(counts), failure=failure, note=note,
+        bound_ulp=_median_ulp(result), used=figures.used, precision="", verdict=_verdict(counts), failure=failure,
+        note=note,
     )  # fmt: skip
 
 
@@ -38,7 +42,8 @@ def mismatch_row(result: Result, kind: str, note: str) -> TensorReport:
     """Return the row of a tensor whose shape or dtype is not the reference's: every element is violated."""
     n = result.meta.numel
     return TensorReport(
-        name=result.name, kind=kind, shape=result.meta.shape, dtype=str(result.meta.dtype)[6:], elements=n, covered=0, violated=n,
+        name=result.name, kind=kind, shape=result.meta.shape, dtype=str(result.meta.dtype)[6:], elements=n, covered=0,
+        violated=n,
         undecided=0, unconstrained=0, kinks=0, max_error_ulp=math.inf, bound_ulp=0.0, used=math.inf, precision="",
         verdict=Verdict.VIOLATED, failure=None, note=note,
     )  # fmt: skip
@@ -129,7 +134,7 @@ def _ranges(indices: list[int], size: int) -> str:
         text += f" and {len(runs) - 4} more runs"
     if len(runs) == 1 and runs[0][1] == size - 1 and size > len(indices):
         text += f" (the last {len(indices)})"
-    if len(indices) > 2 and len({b - a for a, b in zip(indices, indices[1:], strict=False)}) == 1 and indices[1] - indices[0] > 1:
+    if len(indices) > 2 and len({b - a for a, b in itertools.pairwise(indices)}) == 1 and indices[1] - indices[0] > 1:
         text += f" (every {indices[1] - indices[0]}th)"
     return text
 
@@ -147,7 +152,7 @@ def diagnosis(actual: Tensor, exact: Tensor, bound: Tensor) -> tuple[str, ...]:
 
 
 def _constant_ratio(actual: Tensor, exact: Tensor, bound: Tensor) -> str:
-    """Return the ratio where one number r brings every failing element inside its interval: |actual - r exact| <= |r| bound."""
+    """Return the ratio r, where there is one, with |actual - r exact| <= |r| bound for every failing element."""
     usable = exact.isfinite() & actual.isfinite() & (exact != 0)
     if not bool(usable.all()):
         return ""
@@ -155,7 +160,11 @@ def _constant_ratio(actual: Tensor, exact: Tensor, bound: Tensor) -> str:
     guess = float(actual[best] / exact[best])
     simple = fractions.Fraction(guess).limit_denominator(16)
     for candidate, text in ((float(simple), _fraction(simple)), (guess, f"{guess:.6g}")):
-        if candidate and candidate != 1 and bool(((actual - candidate * exact).abs() <= 2 * abs(candidate) * bound).all()):
+        if (
+            candidate
+            and candidate != 1
+            and bool(((actual - candidate * exact).abs() <= 2 * abs(candidate) * bound).all())
+        ):
             return text
     return ""
 

@@ -1,6 +1,6 @@
 """Convolutions of one to three dimensions, transposed or not, and their gradients.
 
-One relation serves all: a small tensor S (n, a, s), a large tensor L (n, b, l) and weights w (a, b in its group, k) with
+One relation serves all: a small tensor S (n, a, s), a large tensor L (n, b, l), weights w (a, b in its group, k), and
 l = s stride - padding + k dilation. A convolution is L -> S, a transposed one S -> L, and
 
     S[n, a, s] = sum_{b, k} L[n, b, l] w[a, b, k]      K = b per group * taps
@@ -27,7 +27,7 @@ from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.sums import add_up, summed
 from kernels_core.rules.windows import Map, per_dim, sliding, sliding_back, window
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 
 
 class Geometry(NamedTuple):
@@ -53,19 +53,24 @@ class Geometry(NamedTuple):
 
     def maps(self, one: Callable[..., Map], results: tuple[int, ...], operands: tuple[int, ...]) -> list[Map]:
         """Return the map of each spatial dimension."""
-        return [one(r, o, k, s, p, d) for r, o, k, s, p, d in
-                zip(results[2:], operands[2:], self.weight[2:], self.stride, self.padding, self.dilation, strict=True)]  # fmt: skip
+        settings = zip(
+            results[2:], operands[2:], self.weight[2:], self.stride, self.padding, self.dilation, strict=True
+        )
+        return [one(*numbers) for numbers in settings]
 
 
 def _geometry(output: tuple[int, ...], data: tuple[int, ...], weight: tuple[int, ...], settings: Any) -> Geometry:
     stride, padding, dilation, transposed, _, groups = settings
     small, large = (data, output) if transposed else (output, data)
     rank = len(weight) - 2
-    return Geometry(small, large, weight, per_dim(stride, rank), per_dim(padding, rank), per_dim(dilation, rank), groups)
+    return Geometry(
+        small, large, weight, per_dim(stride, rank), per_dim(padding, rank), per_dim(dilation, rank), groups
+    )
 
 
-def _sum_of_products(local: Local, multiply: Any, a: Enclosure, b: Enclosure, inner: int,
-                     padded: Enclosure, more: float = 0.0) -> Enclosure:
+def _sum_of_products(
+    local: Local, multiply: Any, a: Enclosure, b: Enclosure, inner: int, padded: Enclosure, more: float = 0.0
+) -> Enclosure:
     """Return the enclosure of a bilinear operation with `inner` products per result, before it is stored.
 
     `padded` is the operand that kernels may multiply by the zeros of padding and stride.
@@ -92,7 +97,8 @@ def convolution(local: Local, data: Enclosure, weight: Enclosure, bias: Enclosur
     inner = g.taps * (g.per_group if settings[3] else g.weight[1])
 
     def multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return aten.convolution(x, w, None, *settings)
+        found: torch.Tensor = aten.convolution(x, w, None, *settings)
+        return found
 
     more = _narrow_overlap(local, g) if settings[3] else 0.0
     value = _sum_of_products(local, multiply, data, weight, inner, weight, more + (bias is not None))
@@ -120,15 +126,22 @@ def _with_bias(local: Local, value: Enclosure, bias: Enclosure, inner: int, rank
     mid = value.mid + bias.mid.view(form)
     bound = (value.bound_or_zero() + error.view(form)).mul_(INFLATE)
     if not all_finite(mid):
-        sure = ~value.mid.isfinite() & (value.bound_or_zero() == 0) & bool(bias.mid.isfinite().all()) & bool(error.isfinite().all())
+        sure = (
+            ~value.mid.isfinite()
+            & (value.bound_or_zero() == 0)
+            & bool(bias.mid.isfinite().all())
+            & bool(error.isfinite().all())
+        )
         bound = torch.where(sure, 0.0, torch.where(mid.isfinite(), bound, torch.inf))
         mid = torch.where(sure | mid.isfinite(), mid, torch.nan)
     return Enclosure(mid, bound)
 
 
-def convolution_backward(local: Local, grad: Enclosure, data: Enclosure, weight: Enclosure, bias_sizes: Any, *settings: Any) -> Any:
+def convolution_backward(
+    local: Local, grad: Enclosure, data: Enclosure, weight: Enclosure, bias_sizes: Any, *settings: Any
+) -> Any:
     """Return the gradients of data, weight and bias, None where they are not asked for."""
-    *settings, mask = settings
+    mask, settings = settings[-1], settings[:-1]
     g = _geometry(grad.mid.shape, data.mid.shape, weight.mid.shape, settings)
     inner = g.taps * (g.weight[1] if settings[3] else g.per_group)
     dims = (0, *range(2, grad.mid.dim()))
@@ -136,18 +149,22 @@ def convolution_backward(local: Local, grad: Enclosure, data: Enclosure, weight:
 
     def to_data(dy: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         x = dy.new_zeros(()).expand(data.shape)
-        return aten.convolution_backward(dy, x, w, None, *settings, [True, False, False])[0]
+        found: torch.Tensor = aten.convolution_backward(dy, x, w, None, *settings, [True, False, False])[0]
+        return found
 
     def to_weight(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         w = dy.new_zeros(weight.shape)
-        return aten.convolution_backward(dy, x, w, None, *settings, [False, True, False])[1]
+        found: torch.Tensor = aten.convolution_backward(dy, x, w, None, *settings, [False, True, False])[1]
+        return found
 
     overlap = 0.0 if settings[3] else _narrow_overlap(local, g)
     # PyTorch's 16-bit kernels add image after image to the stored gradient of the weights.
     more = grad.mid.shape[0] * local.u / local.u_acc if local.dtype is not local.compute else 0.0
     return (
         local.stored(_sum_of_products(local, to_data, grad, weight, inner, weight, overlap)) if mask[0] else None,
-        local.stored(_sum_of_products(local, to_weight, grad, data, positions, data if settings[3] else grad, more)) if mask[1] else None,
+        local.stored(_sum_of_products(local, to_weight, grad, data, positions, data if settings[3] else grad, more))
+        if mask[1]
+        else None,
         local.stored(summed(local, grad, dims, False)) if mask[2] else None,
     )
 

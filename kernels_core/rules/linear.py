@@ -43,7 +43,9 @@ def relative_error(inner: int, u: float, more: float = 0.0) -> float:
     return (inner * u + extra + inner * u * extra) * INFLATE
 
 
-def product_bound(local: Local, multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, inner: int, more: float) -> torch.Tensor:
+def product_bound(
+    local: Local, multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, inner: int, more: float
+) -> torch.Tensor:
     """Return the bound of the module for any bilinear `multiply` with `inner` products in each sum."""
     slope = relative_error(inner, local.u_acc, more)
 
@@ -61,18 +63,27 @@ def product_bound(local: Local, multiply: Callable[..., torch.Tensor], a: Enclos
     return bound.add_(inner * local.eta_acc * INFLATE)
 
 
-def affine(local: Local, summand: Enclosure | None, a: Enclosure, b: Enclosure, beta: Number, alpha: Number,
-           more: float = 0.0) -> Enclosure:
+def affine(
+    local: Local, summand: Enclosure | None, a: Enclosure, b: Enclosure, beta: Number, alpha: Number, more: float = 0.0
+) -> Enclosure:
     """Return beta summand + alpha (a @ b) in the accumulator; a summand with beta = 0 is not read (as in PyTorch)."""
     if summand is None or beta == 0:
         return _scaled(local, product(local, a, b, more + (alpha != 1)), alpha)
     value = _scaled(local, product(local, a, b, more + 1 + (alpha != 1)), alpha)
     slope = relative_error(a.mid.shape[-1] + 1, local.u_acc, more + (beta != 1))
     kept = summand.mid.abs() * abs(beta)
-    extra = kept.mul(slope * INFLATE) if summand.bound is None else (kept * slope).add_(summand.bound * (abs(beta) * (1 + slope) * INFLATE))
+    extra = (
+        kept.mul(slope * INFLATE)
+        if summand.bound is None
+        else (kept * slope).add_(summand.bound * (abs(beta) * (1 + slope) * INFLATE))
+    )
     mid = summand.mid * beta + value.mid
     bound = (value.bound_or_zero() + extra + 2 * local.eta_acc).mul_(INFLATE)
-    return Enclosure(mid, bound) if all_finite(bound) and all_finite(mid) else _classed_sum(summand, beta, value, mid, bound)
+    return (
+        Enclosure(mid, bound)
+        if all_finite(bound) and all_finite(mid)
+        else _classed_sum(summand, beta, value, mid, bound)
+    )
 
 
 def _scaled(local: Local, value: Enclosure, alpha: Number) -> Enclosure:
@@ -83,7 +94,9 @@ def _scaled(local: Local, value: Enclosure, alpha: Number) -> Enclosure:
     return Enclosure(value.mid * alpha, bound)
 
 
-def _classed_sum(summand: Enclosure, beta: Number, value: Enclosure, mid: torch.Tensor, bound: torch.Tensor) -> Enclosure:
+def _classed_sum(
+    summand: Enclosure, beta: Number, value: Enclosure, mid: torch.Tensor, bound: torch.Tensor
+) -> Enclosure:
     """An infinity or NaN is certain where one term is certainly so and the other bounded, or certainly so too."""
     scaled = summand.mid * beta
     own = summand.bound_or_zero()
@@ -133,7 +146,9 @@ def _plain(shape: Shape) -> Any:
 
 
 def _with_summand(shape: Shape) -> Any:
-    def bound(local: Local, summand: Enclosure, a: Enclosure, b: Enclosure, *, beta: Number = 1, alpha: Number = 1) -> Enclosure:
+    def bound(
+        local: Local, summand: Enclosure, a: Enclosure, b: Enclosure, *, beta: Number = 1, alpha: Number = 1
+    ) -> Enclosure:
         if not a.floating:
             return _integers(local, summand, a, b, beta=beta, alpha=alpha)
         if shape is _matrix_vector and summand.mid.dim():
@@ -178,7 +193,9 @@ def _matrix_cone(call: Any) -> list[np.ndarray]:
 
 
 def _dot_cone(call: Any) -> list[np.ndarray]:
-    k = np.broadcast_to(np.arange(call.step.operand_metas[0].numel), (len(call.index), call.step.operand_metas[0].numel))
+    k = np.broadcast_to(
+        np.arange(call.step.operand_metas[0].numel), (len(call.index), call.step.operand_metas[0].numel)
+    )
     return [k, k]
 
 

@@ -22,7 +22,9 @@ from kernels_core.rules.pooling import Pool, adaptive_pool, nonnegative_map, sli
 from kernels_core.rules.record import Family, Rule
 
 
-def _sliding(data: Any, result: Any, rank: int, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, *_: Any) -> Pool:
+def _sliding(
+    data: Any, result: Any, rank: int, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, *_: Any
+) -> Pool:
     return sliding_pool(data, result, rank, kernel, stride, padding, dilation)
 
 
@@ -115,7 +117,9 @@ def _shared(local: Local, grad: Enclosure, value: Enclosure, found: _Contest, se
     def added(part: torch.Tensor) -> torch.Tensor:
         total = part.new_zeros(value.mid.numel() + 1)
         places = torch.where(found.taps < 0, value.mid.numel(), found.taps)
-        return total.index_add_(0, places.reshape(-1), part.expand(found.taps.shape).reshape(-1))[:-1].reshape(value.shape)
+        return total.index_add_(0, places.reshape(-1), part.expand(found.taps.shape).reshape(-1))[:-1].reshape(
+            value.shape
+        )
 
     extra = added(torch.where(shared, size, 0.0))
     if not local.kinks:

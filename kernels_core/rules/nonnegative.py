@@ -3,24 +3,25 @@
 Bounds need few digits, so the product runs in float32 where the range of the entries allows it. Each operand is
 w = s |x| + t X, scaled by a power of two so that its entries are at most 2; entries below 2^-60 are raised to that, so
 that every product is at least 2^-120 and nothing underflows. Forming w in float64 and rounding it to float32 errs by at
-most (1 + 2^-20) u relatively per entry, u = 2^-24, and the product by K u sum(w_a w_b) in any order (Jeannerod and Rump,
-SIMAX 34 (2013), theorem 4.2). Hence for K u <= 1/8
+most (1 + 2^-20) u relatively per entry, u = 2^-24, and the product by K u sum(w_a w_b) in any order (Jeannerod and
+Rump, SIMAX 34 (2013), theorem 4.2). Hence for K u <= 1/8
 
     computed >= (1 - (1 + 2^-20) u)^2 (1 - K u) exact  and  computed (1 + (2 K + 8) u) >= exact
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from kernels_core.arithmetic import INFLATE
+from kernels_core.errors import InvariantError
 from kernels_core.threads import share
 
-Product = Any
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Copies = dict[Any, Any]
 
 _PIECE = 1 << 15  # elements converted at a time: the float64 temporaries stay in the cache
@@ -49,17 +50,21 @@ class Weight(NamedTuple):
         found = _weighted(self.mid, self.bound, self.s, self.t)
         return found if found.shape == self.shape else found.expand(self.shape)
 
+
 def _weighted(mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t: float) -> torch.Tensor:
     if mid is None:
-        return bound * t  # type: ignore[operator]
+        if bound is None:
+            raise InvariantError("a weight without parts")
+        return bound * t
     found = mid.abs()
     if s != 1.0:
         found.mul_(s)
     return found if bound is None else found.add_(bound, alpha=t)
 
 
-def nonnegative_product(multiply: Product, a: Weight, b: Weight, copies: Copies, factor: float = 1.0,
-                        inner: int | None = None) -> torch.Tensor:
+def nonnegative_product(
+    multiply: Product, a: Weight, b: Weight, copies: Copies, factor: float = 1.0, inner: int | None = None
+) -> torch.Tensor:
     """Return an upper bound of factor a @ b in float64; 1 + 2^-47 covers the float64 roundings of the scales.
 
     Args:
@@ -100,7 +105,9 @@ def _scaled(w: Weight, copies: Copies) -> tuple[torch.Tensor, float] | None:
     return _in_shape(copies[kept][0], w, turned), copies[kept][1]
 
 
-def _float32(mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t: float) -> tuple[torch.Tensor, float] | None:
+def _float32(
+    mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t: float
+) -> tuple[torch.Tensor, float] | None:
     largest = _largest(mid, bound, s, t)
     if not 2.0**-900 < largest < 2.0**900:
         return None

@@ -58,8 +58,15 @@ def _reach(maps: list[Map], index: np.ndarray, own: tuple[int, ...], other: tupl
     return np.where(taps < 0, -1, lead[:, None] * math.prod(other) + taps)
 
 
-def sliding_pool(data: tuple[int, ...], result: tuple[int, ...], rank: int, kernel: Any, stride: Any = (), padding: Any = 0,
-                 dilation: Any = 1) -> Pool:
+def sliding_pool(
+    data: tuple[int, ...],
+    result: tuple[int, ...],
+    rank: int,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Pool:
     """Return the pool of a sliding window; an empty stride is the kernel."""
     sizes, places = data[len(data) - rank :], result[len(result) - rank :]
     kernel = per_dim(kernel, rank)
@@ -68,12 +75,23 @@ def sliding_pool(data: tuple[int, ...], result: tuple[int, ...], rank: int, kern
     return Pool(data, result, [sliding(*one) for one in settings], np.ones(1))
 
 
-def _average_pool(data: tuple[int, ...], result: tuple[int, ...], rank: int, kernel: Any, stride: Any = (), padding: Any = 0,
-                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Pool:
+def _average_pool(
+    data: tuple[int, ...],
+    result: tuple[int, ...],
+    rank: int,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Pool:
     pool = sliding_pool(data, result, rank, kernel, stride, padding)
     steps = per_dim(kernel, rank) if not isinstance(stride, int) and not stride else per_dim(stride, rank)
     sides = []
-    for one, places, size, k, s, p in zip(pool.maps, pool.result, pool.data, per_dim(kernel, rank), steps, per_dim(padding, rank), strict=True):
+    for one, places, size, k, s, p in zip(
+        pool.maps, pool.result, pool.data, per_dim(kernel, rank), steps, per_dim(padding, rank), strict=True
+    ):
         start = np.arange(places) * s - p
         sides.append(np.minimum(start + k, size + p) - start if count_include_pad else (one >= 0).sum(1))
     pool.divisors = _outer(sides) if divisor_override is None else np.full(math.prod(pool.result), divisor_override)
@@ -96,13 +114,17 @@ def adaptive_pool(data: tuple[int, ...], result: tuple[int, ...], rank: int, *_:
 Make = Callable[..., Pool]
 
 
-def nonnegative_map(apply: Callable[[torch.Tensor], torch.Tensor], a: Enclosure, slope: float, underflow: float) -> Enclosure:
+def nonnegative_map(
+    apply: Callable[[torch.Tensor], torch.Tensor], a: Enclosure, slope: float, underflow: float
+) -> Enclosure:
     """Return the enclosure of a linear map with coefficients of one sign: see the module."""
     mid = apply(a.mid)
     bound = apply(a.magnitude_upper()).abs_().mul_(slope * INFLATE).add_(underflow)
     if a.bound is not None:
         bound = bound.add_(apply(a.bound.expand(a.shape)).abs_()).mul_(INFLATE)
-    bound = bound.mul_(INFLATE * (1 + 2.0**-40))  # the sums inside `apply` are evaluated in float64, of less than 2^12 terms
+    bound = bound.mul_(
+        INFLATE * (1 + 2.0**-40)
+    )  # the sums inside `apply` are evaluated in float64, of less than 2^12 terms
     if all_finite(bound):
         return Enclosure(mid, bound)
     own = a.bound_or_zero().expand(a.shape)
@@ -118,7 +140,9 @@ def _forward(make: Make, rank: int) -> dict[str, Any]:
 
     def bound(local: Local, a: Enclosure, *args: Any, **kwargs: Any) -> Enclosure:
         # PyTorch's three-dimensional adaptive kernel adds up in the format of the result, the others in float32.
-        slope = relative_error(pool_of(local.step).taps, local.u if make is adaptive_pool and rank == 3 else local.u_acc, 2)
+        slope = relative_error(
+            pool_of(local.step).taps, local.u if make is adaptive_pool and rank == 3 else local.u_acc, 2
+        )
         return local.stored(nonnegative_map(lambda t: local.step.op(t, *args, **kwargs), a, slope, local.eta_acc))  # type: ignore[misc]
 
     def cone(call: Any) -> list[np.ndarray]:
@@ -126,7 +150,9 @@ def _forward(make: Make, rank: int) -> dict[str, Any]:
 
     def exact(call: Any, values: Any) -> Any:
         pool = pool_of(call.step)
-        return call.numbers.divide(_total(call, values, call.indices[0]), _whole(pool.divisors[call.index % len(pool.divisors)]))
+        return call.numbers.divide(
+            _total(call, values, call.indices[0]), _whole(pool.divisors[call.index % len(pool.divisors)])
+        )
 
     return {"bound": bound, "cone": cone, "exact": exact}
 
@@ -148,7 +174,11 @@ def _backward(make: Make, rank: int) -> dict[str, Any]:
         divisors = pool_of(call.step).divisors
         inside = call.indices[0] >= 0
         values = np.where(inside, grads, call.numbers.real(0))
-        return _total(call, call.numbers.divide(values, _whole(np.where(inside, divisors[call.indices[0] % len(divisors)], 1))), call.indices[0])
+        return _total(
+            call,
+            call.numbers.divide(values, _whole(np.where(inside, divisors[call.indices[0] % len(divisors)], 1))),
+            call.indices[0],
+        )
 
     return {"bound": bound, "cone": cone, "exact": exact}
 

@@ -46,7 +46,9 @@ def classed_product(a: Enclosure, b: Enclosure, value: Enclosure) -> Enclosure:
 
     signs = (x.weight * x.sign) @ y.sign + x.sign @ (y.weight * y.sign)
     count = met(x.sign.abs(), y.sign.abs())
-    not_a_number = x.nan.any(-1, keepdim=True) | y.nan.any(-2, keepdim=True) | (met(x.zero, y.zero) > 0) | (signs.abs() < count)
+    not_a_number = (
+        x.nan.any(-1, keepdim=True) | y.nan.any(-2, keepdim=True) | (met(x.zero, y.zero) > 0) | (signs.abs() < count)
+    )
     unknown = x.loose.any(-1, keepdim=True) | y.loose.any(-2, keepdim=True) | (met(x.ambiguous, y.ambiguous) > 0)
     infinite = (count > 0) & ~unknown
     mid, bound = value.mid, value.bound_or_zero()

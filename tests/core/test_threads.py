@@ -1,4 +1,4 @@
-"""Pieces shared among threads: each is taken once, PyTorch's settings are as before, results do not depend on threads."""
+"""Pieces shared among threads: each is taken once, settings are as before, results do not depend on threads."""
 
 import pytest
 import torch
