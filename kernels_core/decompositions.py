@@ -20,19 +20,22 @@ def _shrink_backward(grad: Tensor, input: Tensor, lambd: float) -> Tensor:
     return torch.where((input >= -lambd) & (input <= lambd), 0.0, grad)
 
 
-def _trilinear(i1: Tensor, i2: Tensor, i3: Tensor, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1) -> Tensor:
+def _trilinear(
+    i1: Tensor, i2: Tensor, i3: Tensor, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
+) -> Tensor:
     product = torch.ones((), dtype=i1.dtype, device=i1.device)
     for factor, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
         for dim in dims:
             factor = factor.unsqueeze(dim)
         product = product * factor
-    return product.sum(list(sumdim)) if sumdim else product
+    return torch.sum(product, list(sumdim)) if sumdim else product
 
 
 def _distance(difference: Tensor, p: float) -> Tensor:
     if p == 0:
-        return (difference != 0).to(difference.dtype).sum(-1)
-    return torch.linalg.vector_norm(difference, p, -1)
+        return torch.sum((difference != 0).to(difference.dtype), -1)
+    norm: Tensor = torch.linalg.vector_norm(difference, p, -1)
+    return norm
 
 
 def _distance_gradient(grad: Tensor, difference: Tensor, p: float, distance: Tensor) -> Tensor:

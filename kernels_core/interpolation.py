@@ -24,7 +24,7 @@ _A = -0.75  # of the cubic convolution
 class Taps(NamedTuple):
     """The inputs of every result along one dimension, (taps, results), and their weights (None for 1)."""
 
-    index: np.ndarray
+    places: np.ndarray
     weight: Tensor | None
 
 
@@ -64,13 +64,15 @@ def _weighted(size: int, result: int, align: bool, factor: float | None, cubic: 
     for offset in range(-reach, reach + 2):
         places = [math.floor(t) + offset for t in exact]
         distance = [abs(t - place) for t, place in zip(exact, places, strict=True)]
-        # closer than the reach, or so near to it that a rounding of t brings it there (its weight is 0 within that rounding)
-        used = [d < reach + Fraction(1, 1024) and (cubic or 0 <= n < size) for d, n in zip(distance, places, strict=True)]
-        if any(used):
-            rows.append((places, [d > 1 for d in distance], used))
-    table = [[row[k] for row in rows] for k in range(3)]
-    places, outer, used = (torch.tensor(part, device=like.device) for part in table)
-    weight = (_cubic_weight if cubic else _linear_weight)((position - places.to(like.dtype)).abs(), outer)
+        # closer than the reach, or so near to it that a rounding of t brings it there (with a weight of that size)
+        kept = [
+            d < reach + Fraction(1, 1024) and (cubic or 0 <= n < size) for d, n in zip(distance, places, strict=True)
+        ]
+        if any(kept):
+            rows.append((places, [d > 1 for d in distance], kept))
+    table: list[Any] = [[row[k] for row in rows] for k in range(3)]
+    near, outer, used = (torch.tensor(part, device=like.device) for part in table)
+    weight = (_cubic_weight if cubic else _linear_weight)((position - near.to(like.dtype)).abs(), outer)
     if not all(all(row) for row in table[2]):
         weight = torch.where(used, weight, 0.0)
     return Taps(np.clip(np.array(table[0], dtype=np.int64), 0, size - 1), weight)
@@ -82,8 +84,8 @@ def _combined(sizes: Sequence[int], taps: Sequence[Taps], device: torch.device) 
     flat, weight = np.zeros((1,) * (2 * rank), dtype=np.int64), None
     for dim, tap in enumerate(taps):
         shape = [1] * (2 * rank)
-        shape[dim], shape[rank + dim] = tap.index.shape
-        flat = flat * sizes[dim] + tap.index.reshape(shape)
+        shape[dim], shape[rank + dim] = tap.places.shape
+        flat = flat * sizes[dim] + tap.places.reshape(shape)
         if tap.weight is not None:
             own = tap.weight.reshape(shape)
             weight = own if weight is None else weight * own
@@ -100,12 +102,15 @@ Make = Callable[[Sequence[int], Sequence[int], Sequence[Any], Tensor], list[Taps
 
 
 def _nearest_taps(half: bool) -> Make:
-    return lambda sizes, results, settings, like: [_nearest(n, r, half, f) for n, r, f in zip(sizes, results, _factors(settings, len(sizes)), strict=True)]
+    return lambda sizes, results, settings, like: [
+        _nearest(n, r, half, f) for n, r, f in zip(sizes, results, _factors(settings, len(sizes)), strict=True)
+    ]
 
 
 def _weighted_taps(cubic: bool) -> Make:
     return lambda sizes, results, settings, like: [
-        _weighted(n, r, settings[0], f, cubic, like) for n, r, f in zip(sizes, results, _factors(settings[1:], len(sizes)), strict=True)
+        _weighted(n, r, settings[0], f, cubic, like)
+        for n, r, f in zip(sizes, results, _factors(settings[1:], len(sizes)), strict=True)
     ]
 
 
@@ -129,7 +134,11 @@ def _by_factors(forward: Callable[..., Tensor], aligned: bool) -> Callable[..., 
 
     def vec(x: Tensor, output_size: Any, *rest: Any) -> Tensor:
         factors = rest[-1]
-        size = output_size if output_size is not None else [math.floor(n * f) for n, f in zip(x.shape[2:], factors, strict=True)]
+        size = (
+            output_size
+            if output_size is not None
+            else [math.floor(n * f) for n, f in zip(x.shape[2:], factors, strict=True)]
+        )
         return forward(x, size, *(rest[:1] if aligned else ()), *([] if factors is None else factors))
 
     return vec

@@ -63,13 +63,15 @@ def normal_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 def operand_arguments(step: Step) -> list[int | str]:
     """Return, for each tensor operand, the position or name of the argument that holds it."""
     owners: list[int | str] = []
-    for key, value in [*enumerate(step.args), *step.kwargs.items()]:
-        owners += [key] * sum(isinstance(leaf, Ref) for leaf in pytree.tree_leaves(value, is_leaf=lambda x: isinstance(x, Ref)))
+    arguments: list[tuple[int | str, Any]] = [*enumerate(step.args), *step.kwargs.items()]
+    for key, value in arguments:
+        leaves = pytree.tree_leaves(value, is_leaf=lambda x: isinstance(x, Ref))
+        owners += [key] * sum(isinstance(leaf, Ref) for leaf in leaves)
     return owners
 
 
 def functional(step: Step) -> Callable[..., Any]:
-    """Return the operation of a step, or the one without side effects where it changes the shape of its operand in place."""
+    """Return the operation of a step; for one that reshapes its operand in place, that without side effects."""
     name = str(step.op)
     if name in _RESHAPES_IN_PLACE:
         packet, overload = name.removeprefix("aten.").split(".")
@@ -77,8 +79,10 @@ def functional(step: Step) -> Callable[..., Any]:
     return step.op  # type: ignore[return-value]
 
 
-_RESHAPES_IN_PLACE = ("aten.squeeze_.dim", "aten.squeeze_.default", "aten.squeeze_.dims", "aten.unsqueeze_.default", "aten.transpose_.default",
-                      "aten.t_.default")  # fmt: skip
+_RESHAPES_IN_PLACE = (
+    "aten.squeeze_.dim", "aten.squeeze_.default", "aten.squeeze_.dims", "aten.unsqueeze_.default",
+    "aten.transpose_.default", "aten.t_.default",
+)  # fmt: skip
 
 
 def moved(call: Call, indices: Sequence[int | str] = (), scalar: int | None = None) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import NotSeparatedError
 from kernels_core.rules.cones import elementwise_tiles, integer_value
-from kernels_core.rules.movement import held
+from kernels_core.rules.movement import each_part, held
 from kernels_core.rules.record import Family, Rule
 
 
@@ -51,8 +51,9 @@ def _constant(value: float) -> Any:
 def _filled_from(local: Local, a: Enclosure, value: Any) -> Enclosure:
     if not isinstance(value, Enclosure):
         return filled(local, value, a.mid.device)
-    return Enclosure(value.mid.to(_format(local)).expand(local.shape), None if value.bound is None else value.bound.expand(local.shape),
-                     None if value.unsure is None else value.unsure.expand(local.shape))  # fmt: skip
+    return each_part(
+        Enclosure(value.mid.to(_format(local)), value.bound, value.unsure), lambda v: v.expand(local.shape)
+    )
 
 
 def unknown(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
@@ -84,7 +85,9 @@ def arange(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
     largest = max(float(mid.abs().max()), float(along.abs().max())) if mid.numel() else 0.0
     if float(start).is_integer() and float(step).is_integer() and largest <= 1 / local.u:
         return Enclosure(mid)
-    return Enclosure(mid, (along.abs() * 2 + mid.abs() + abs(start)).mul_(local.u * INFLATE * (1 + 4 * local.u)).add_(local.eta))
+    return Enclosure(
+        mid, (along.abs() * 2 + mid.abs() + abs(start)).mul_(local.u * INFLATE * (1 + 4 * local.u)).add_(local.eta)
+    )
 
 
 def linspace(local: Local, start: float, end: float, steps: int, **kwargs: Any) -> Enclosure:
@@ -163,8 +166,11 @@ def _constants(value: float, *names: str) -> list[Rule]:
     return [_rule(name, _constant(value), _exact_constant(value), tiles=elementwise_tiles) for name in names]
 
 
-_UNKNOWN = ("empty.memory_format", "empty_like.default", "empty_strided.default", "new_empty.default", "new_empty_strided.default",
-            "empty_permuted.default", "prims.empty_strided.default", "prims.empty_permuted.default")  # fmt: skip
+_UNKNOWN = (
+    "empty.memory_format", "empty_like.default", "empty_strided.default", "new_empty.default",
+    "new_empty_strided.default", "empty_permuted.default", "prims.empty_strided.default",
+    "prims.empty_permuted.default",
+)  # fmt: skip
 
 FAMILY = Family()
 FAMILY.add(
@@ -173,14 +179,24 @@ FAMILY.add(
     _rule("new_full.default", _full(2), _exact_constant((2,))),
     _rule("scalar_tensor.default", _full(0), _exact_constant((0,))),
     _rule("fill.Scalar", _filled_from, _exact_constant((1,)), tiles=elementwise_tiles),
-    Rule("aten.fill.Tensor", _filled_from, lambda call: [_no_cone(call)[0], np.zeros_like(call.index)], _exact_fill_tensor),
+    Rule(
+        "aten.fill.Tensor",
+        _filled_from,
+        lambda call: [_no_cone(call)[0], np.zeros_like(call.index)],
+        _exact_fill_tensor,
+    ),
     *_constants(0, "zeros.default", "zeros_like.default", "_efficientzerotensor.default"),
     *_constants(1, "ones.default", "ones_like.default"),
-    _rule("new_zeros.default", _constant(0), _exact_constant(0)), _rule("new_ones.default", _constant(1), _exact_constant(1)),
+    _rule("new_zeros.default", _constant(0), _exact_constant(0)),
+    _rule("new_ones.default", _constant(1), _exact_constant(1)),
     *(_rule(name, unknown, _exact_unknown) for name in _UNKNOWN),
-    _rule("arange.default", arange, _exact_arange), _rule("arange.start", arange, _exact_arange), _rule("arange.start_step", arange, _exact_arange),
+    _rule("arange.default", arange, _exact_arange),
+    _rule("arange.start", arange, _exact_arange),
+    _rule("arange.start_step", arange, _exact_arange),
     _rule("linspace.default", linspace, _exact_linspace),
-    _rule("eye.default", eye, _exact_eye), _rule("eye.m", eye, _exact_eye),
+    _rule("eye.default", eye, _exact_eye),
+    _rule("eye.m", eye, _exact_eye),
     _rule("prims.iota.default", _iota, integer_value),
-    _rule("tril_indices.default", _iota, integer_value), _rule("triu_indices.default", _iota, integer_value),
-)  # fmt: skip
+    _rule("tril_indices.default", _iota, integer_value),
+    _rule("triu_indices.default", _iota, integer_value),
+)

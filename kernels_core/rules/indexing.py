@@ -26,7 +26,9 @@ def _read(*indices: int, scalar: int | None = None) -> Any:
 
     def bound(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
         value = transported(local, args, kwargs, indices, scalar)
-        found = [v for k in indices if k < len(args) for v in (args[k] if isinstance(args[k], (list, tuple)) else [args[k]])]
+        found = [
+            v for k in indices if k < len(args) for v in (args[k] if isinstance(args[k], (list, tuple)) else [args[k]])
+        ]
         unsure = [v.unsure for v in found if isinstance(v, Enclosure) and v.unsure is not None]
         if not any(bool(u.any()) for u in unsure):
             return value  # type: ignore[no-any-return]
@@ -47,7 +49,9 @@ def _hidden(value: Enclosure, name: str, args: Any, unsure: list[Tensor]) -> Enc
     high = (source.mid + b)[box].amax(dim, keepdim=True) if index.mid.dim() else source.mid + b
     low = (source.mid - b)[box].amin(dim, keepdim=True) if index.mid.dim() else source.mid - b
     reach = torch.maximum(high - value.mid, value.mid - low) * INFLATE
-    return Enclosure(value.mid, torch.where(unsure[0], torch.where(reach.isnan(), torch.inf, reach), value.bound_or_zero()))
+    return Enclosure(
+        value.mid, torch.where(unsure[0], torch.where(reach.isnan(), torch.inf, reach), value.bound_or_zero())
+    )
 
 
 def _strides(shape: Any) -> list[int]:
@@ -64,8 +68,14 @@ def _scatter_plan(base: Tensor, dim: int, index: Tensor, source: Any = None, *_:
     source = torch.atleast_1d(source) if isinstance(source, Tensor) else source
     dim = dim % base.dim()
     stride = _strides(result)[dim]
-    lines = ids(base) - torch.arange(result[dim], device=base.device).mul(stride).reshape([-1 if d == dim else 1 for d in range(base.dim())])
-    own = lines.select(dim, 0).unsqueeze(dim)[tuple(slice(0, n) if d != dim else slice(None) for d, n in enumerate(index.shape))].expand(index.shape)
+    lines = ids(base) - torch.arange(result[dim], device=base.device).mul(stride).reshape(
+        [-1 if d == dim else 1 for d in range(base.dim())]
+    )
+    own = (
+        lines.select(dim, 0)
+        .unsqueeze(dim)[tuple(slice(0, n) if d != dim else slice(None) for d, n in enumerate(index.shape))]
+        .expand(index.shape)
+    )
     sources = source[tuple(slice(0, n) for n in index.shape)].reshape(-1) if isinstance(source, Tensor) else None
     return Plan((own + index * stride).reshape(-1), sources, None, (lines, own.reshape(-1)))
 
@@ -92,7 +102,9 @@ def _put_plan(base: Tensor, index: Tensor, source: Tensor, *_: Any, result: Any,
 def _embedding_plan(grad: Tensor, indices: Tensor, rows: int, padding: int, scale: bool, *, result: Any) -> Plan:
     width = math.prod(result[1:])
     flat = indices.reshape(-1)
-    targets = torch.where((flat == padding)[:, None], -1, flat[:, None] * width + torch.arange(width, device=flat.device))
+    targets = torch.where(
+        (flat == padding)[:, None], -1, flat[:, None] * width + torch.arange(width, device=flat.device)
+    )
     divisors = None
     if scale:
         counts = torch.bincount(flat, minlength=rows)
@@ -114,9 +126,13 @@ def _border_plan(forward: Any) -> Any:
     return plan
 
 
-def _col2im_plan(columns: Tensor, output_size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any, *, result: Any) -> Plan:
+def _col2im_plan(
+    columns: Tensor, output_size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any, *, result: Any
+) -> Plan:
     places = torch.arange(1, math.prod(result) + 1, dtype=torch.float64, device=columns.device).reshape(result)
-    return Plan(aten.im2col(places, kernel, dilation, padding, stride).to(torch.int64).reshape(-1) - 1, columns.reshape(-1))
+    return Plan(
+        aten.im2col(places, kernel, dilation, padding, stride).to(torch.int64).reshape(-1) - 1, columns.reshape(-1)
+    )
 
 
 def _always(reduction: str, include: bool = True) -> Any:
@@ -124,10 +140,21 @@ def _always(reduction: str, include: bool = True) -> Any:
 
 
 def _accumulate(position: int) -> Any:
-    return lambda args, kwargs: ("sum" if (args[position] if len(args) > position else kwargs.get("accumulate", False)) else "", True)
+    return lambda args, kwargs: (
+        "sum" if (args[position] if len(args) > position else kwargs.get("accumulate", False)) else "",
+        True,
+    )
 
 
-_NAMES = {"add": "sum", "multiply": "prod", "sum": "sum", "prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
+_NAMES = {
+    "add": "sum",
+    "multiply": "prod",
+    "sum": "sum",
+    "prod": "prod",
+    "mean": "mean",
+    "amax": "amax",
+    "amin": "amin",
+}
 
 
 def _named(args: Any, kwargs: Any) -> tuple[str, bool]:
@@ -139,7 +166,13 @@ def _named(args: Any, kwargs: Any) -> tuple[str, bool]:
 def _reading(name: str, *indices: int, tiles: Any = None, scalar: int | None = None) -> Rule:
     flags = {} if tiles is None else {"tiles": tiles, "aligned": "left"}
     cone = functools.partial(moved, indices=indices, scalar=scalar)
-    return Rule(f"aten.{name}", _read(*indices, scalar=scalar), cone, moved_exact if scalar is None else _filled_exact(scalar), **flags)
+    return Rule(
+        f"aten.{name}",
+        _read(*indices, scalar=scalar),
+        cone,
+        moved_exact if scalar is None else _filled_exact(scalar),
+        **flags,
+    )
 
 
 def _filled_exact(scalar: int) -> Any:

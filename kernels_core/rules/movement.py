@@ -23,12 +23,15 @@ def move(local: Local, *args: Any, **kwargs: Any) -> Any:
     return transported(local, args, kwargs)
 
 
-def transported(local: Local, args: Sequence[Any], kwargs: Any, indices: Sequence[int] = (), scalar: int | None = None) -> Any:
+def transported(
+    local: Local, args: Sequence[Any], kwargs: Any, indices: Sequence[int] = (), scalar: int | None = None
+) -> Any:
     """Return the enclosure of values that the operation only moves.
 
     Args:
         local: of the step.
-        args, kwargs: of the operation.
+        args: of the operation.
+        kwargs: of the operation.
         indices: positions of arguments that say where to, and are not moved themselves.
         scalar: position of a number that is filled in; one that the format cannot hold grants its rounding.
     """
@@ -42,10 +45,23 @@ def transported(local: Local, args: Sequence[Any], kwargs: Any, indices: Sequenc
     if first.is_floating_point() and (fill or any(parts(v)[1] is not None for v in carried)):
         bound = run(_bound, {} if scalar is None else {scalar: fill})
     if not first.is_floating_point() and any(v.unsure is not None for v in carried):
-        unsure = run(lambda v: v.mid.new_zeros(v.shape, dtype=torch.bool) if v.unsure is None else v.unsure.expand(v.shape), zero)
+        unsure = run(
+            lambda v: v.mid.new_zeros(v.shape, dtype=torch.bool) if v.unsure is None else v.unsure.expand(v.shape), zero
+        )
     if not isinstance(mid, (tuple, list)):
         return Enclosure(mid, bound, unsure)
-    return [Enclosure(m, None if bound is None else bound[k], None if unsure is None else unsure[k]) for k, m in enumerate(mid)]
+    return [
+        Enclosure(m, None if bound is None else bound[k], None if unsure is None else unsure[k])
+        for k, m in enumerate(mid)
+    ]
+
+
+def each_part(value: Enclosure, function: Callable[[torch.Tensor], torch.Tensor]) -> Enclosure:
+    """Return the enclosure whose midpoint, bound and doubt are those of `value`, each moved by `function`."""
+    bound = None if value.bound is None else function(value.bound.expand(value.shape))
+    return Enclosure(
+        function(value.mid), bound, None if value.unsure is None else function(value.unsure.expand(value.shape))
+    )
 
 
 def held(local: Local, value: Any) -> float:
@@ -60,7 +76,11 @@ def held(local: Local, value: Any) -> float:
 
 def _bound(value: Enclosure) -> torch.Tensor:
     bound = parts(value)[1]
-    return torch.zeros(value.shape, dtype=torch.float64, device=value.mid.device) if bound is None else bound.expand(value.shape)
+    return (
+        torch.zeros(value.shape, dtype=torch.float64, device=value.mid.device)
+        if bound is None
+        else bound.expand(value.shape)
+    )
 
 
 def _enclosures(tree: Any) -> list[Enclosure]:
@@ -69,7 +89,14 @@ def _enclosures(tree: Any) -> list[Enclosure]:
     return [v for item in tree for v in _enclosures(item)] if isinstance(tree, (list, tuple)) else []
 
 
-def _run(local: Local, args: Sequence[Any], kwargs: Any, indices: Sequence[int], part: Callable[[Enclosure], torch.Tensor], scalars: Any) -> Any:
+def _run(
+    local: Local,
+    args: Sequence[Any],
+    kwargs: Any,
+    indices: Sequence[int],
+    part: Callable[[Enclosure], torch.Tensor],
+    scalars: Any,
+) -> Any:
     def take(tree: Any, function: Callable[[Enclosure], torch.Tensor]) -> Any:
         if isinstance(tree, Enclosure):
             return function(tree)
@@ -101,12 +128,19 @@ def broadcast_in_dim(local: Local, a: Enclosure, shape: Any, dims: Any) -> Enclo
             placed[dim] = value.shape[own]
         return value.reshape(placed).expand(shape)
 
-    return Enclosure(part(a.mid), None if a.bound is None else part(a.bound.expand(a.shape)), None if a.unsure is None else part(a.unsure.expand(a.shape)))
+    return Enclosure(
+        part(a.mid),
+        None if a.bound is None else part(a.bound.expand(a.shape)),
+        None if a.unsure is None else part(a.unsure.expand(a.shape)),
+    )
 
 
 def strided(local: Local, a: Enclosure, *args: Any) -> Any:
     """as_strided of a tensor that is contiguous in the reference (the tracer sees to that)."""
-    parts_ = [None if v is None else v.expand(a.shape).clone(memory_format=torch.contiguous_format) for v in (a.mid, a.bound, a.unsure)]
+    parts_ = [
+        None if v is None else v.expand(a.shape).clone(memory_format=torch.contiguous_format)
+        for v in (a.mid, a.bound, a.unsure)
+    ]
     return move(local, Enclosure(*parts_), *args)  # type: ignore[arg-type]
 
 
@@ -200,19 +234,31 @@ def _rule(name: str, bound: Any = move, **flags: Any) -> Rule:
 
 
 _LEFT = {"aligned": "left"}
-_RESHAPES = ("view", "_unsafe_view", "reshape", "view_copy", "_reshape_copy")
-_WHOLE = ("t.default", "t_copy.default", "t_.default", "squeeze.dim", "squeeze.dims", "squeeze.default", "squeeze_copy.default", "squeeze_copy.dim",
-          "squeeze_copy.dims", "squeeze_.dim", "squeeze_.default", "squeeze_.dims", "unsqueeze_.default", "transpose_.default", "stack.default",
-          "diagonal.default", "diagonal_copy.default", "diagonal_backward.default", "diagonal_scatter.default", "diag_embed.default",
-          "unfold.default", "unfold_copy.default", "unbind.int", "unbind_copy.int", "split_copy.Tensor", "split_with_sizes_copy.default",
-          "roll.default", "rot90.default", "repeat.default", "select_backward.default", "slice_backward.default",
-          "masked_select.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default",
-          "im2col.default", "as_strided_scatter.default")  # fmt: skip
-_SAME = ("clone.default", "alias.default", "alias_copy.default", "detach.default", "detach_copy.default", "lift.default", "lift_fresh.default",
-         "lift_fresh_copy.default", "contiguous.default")  # fmt: skip
-_SPLITS = ("split.Tensor", "split_with_sizes.default", "unsafe_split.Tensor", "unsafe_split_with_sizes.default", "chunk.default", "unsafe_chunk.default")
-_BORDERS = ("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default", "replication_pad1d.default",
-            "replication_pad2d.default", "replication_pad3d.default")  # fmt: skip
+_RESHAPES = (
+    "view", "_unsafe_view", "reshape", "view_copy", "_reshape_copy",
+)  # fmt: skip
+_WHOLE = (
+    "t.default", "t_copy.default", "t_.default", "squeeze.dim", "squeeze.dims", "squeeze.default",
+    "squeeze_copy.default", "squeeze_copy.dim", "squeeze_copy.dims", "squeeze_.dim", "squeeze_.default",
+    "squeeze_.dims", "unsqueeze_.default", "transpose_.default", "stack.default", "diagonal.default",
+    "diagonal_copy.default", "diagonal_backward.default", "diagonal_scatter.default", "diag_embed.default",
+    "unfold.default", "unfold_copy.default", "unbind.int", "unbind_copy.int", "split_copy.Tensor",
+    "split_with_sizes_copy.default", "roll.default", "rot90.default", "repeat.default", "select_backward.default",
+    "slice_backward.default", "masked_select.default", "pixel_shuffle.default", "pixel_unshuffle.default",
+    "channel_shuffle.default", "im2col.default", "as_strided_scatter.default",
+)  # fmt: skip
+_SAME = (
+    "clone.default", "alias.default", "alias_copy.default", "detach.default", "detach_copy.default", "lift.default",
+    "lift_fresh.default", "lift_fresh_copy.default", "contiguous.default",
+)  # fmt: skip
+_SPLITS = (
+    "split.Tensor", "split_with_sizes.default", "unsafe_split.Tensor", "unsafe_split_with_sizes.default",
+    "chunk.default", "unsafe_chunk.default",
+)  # fmt: skip
+_BORDERS = (
+    "reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default", "replication_pad1d.default",
+    "replication_pad2d.default", "replication_pad3d.default",
+)  # fmt: skip
 
 FAMILY = Family()
 FAMILY.add(
@@ -221,21 +267,38 @@ FAMILY.add(
     _rule("expand_copy.default", reshape, tiles=lambda step: len(step.shape)),
     _rule("unsqueeze.default", tiles=before(1), **_LEFT),
     _rule("unsqueeze_copy.default", tiles=before(1), **_LEFT),
-    _rule("select.int", tiles=before(1), **_LEFT), _rule("select_copy.int", tiles=before(1), **_LEFT),
-    _rule("slice.Tensor", tiles=before(1), **_LEFT), _rule("slice_copy.Tensor", tiles=before(1), **_LEFT),
+    _rule("select.int", tiles=before(1), **_LEFT),
+    _rule("select_copy.int", tiles=before(1), **_LEFT),
+    _rule("slice.Tensor", tiles=before(1), **_LEFT),
+    _rule("slice_copy.Tensor", tiles=before(1), **_LEFT),
     _rule("narrow_copy.default", tiles=before(1), **_LEFT),
-    _rule("slice_scatter.default", tiles=before(2), **_LEFT), _rule("select_scatter.default", tiles=before(2), **_LEFT),
+    _rule("slice_scatter.default", tiles=before(2), **_LEFT),
+    _rule("select_scatter.default", tiles=before(2), **_LEFT),
     _rule("cat.default", tiles=_unless_empty(before(1)), **_LEFT),
-    _rule("permute.default", tiles=_fixed_leading, **_LEFT), _rule("permute_copy.default", tiles=_fixed_leading, **_LEFT),
-    _rule("transpose.int", tiles=_before_both, **_LEFT), _rule("transpose_copy.int", tiles=_before_both, **_LEFT),
+    _rule("permute.default", tiles=_fixed_leading, **_LEFT),
+    _rule("permute_copy.default", tiles=_fixed_leading, **_LEFT),
+    _rule("transpose.int", tiles=_before_both, **_LEFT),
+    _rule("transpose_copy.int", tiles=_before_both, **_LEFT),
     _rule("flip.default", tiles=_before_all(1), **_LEFT),
-    _rule("tril.default", tiles=_not_last(2), **_LEFT), _rule("triu.default", tiles=_not_last(2), **_LEFT),
-    *(_rule(name) for name in _WHOLE), *(_rule(name) for name in _SPLITS), *(_rule(name) for name in _BORDERS),
+    _rule("tril.default", tiles=_not_last(2), **_LEFT),
+    _rule("triu.default", tiles=_not_last(2), **_LEFT),
+    *(_rule(name) for name in _WHOLE),
+    *(_rule(name) for name in _SPLITS),
+    *(_rule(name) for name in _BORDERS),
     *(_rule(name, tiles=lambda step: len(step.shape)) for name in _SAME),
-    _rule("as_strided.default", strided), _rule("as_strided_copy.default", strided),
+    _rule("as_strided.default", strided),
+    _rule("as_strided_copy.default", strided),
     Rule("aten.constant_pad_nd.default", _padded, functools.partial(moved, scalar=2), _padded_exact),
     Rule("aten.copy.default", copy, _copy_cone, _copy_exact, lambda step: len(step.shape)),
-    _rule("prims.broadcast_in_dim.default", broadcast_in_dim), _rule("prims.transpose.default"), _rule("prims.squeeze.default"),
-    _rule("prims.view_of.default"), _rule("prims.collapse_view.default"), _rule("prims.split_dim.default"), _rule("prims.cat.default"),
-    _rule("prims.rev.default"), _rule("prims.slice.default"), _rule("prims.slice_in_dim.default"), _rule("prims.reshape.default"),
-)  # fmt: skip
+    _rule("prims.broadcast_in_dim.default", broadcast_in_dim),
+    _rule("prims.transpose.default"),
+    _rule("prims.squeeze.default"),
+    _rule("prims.view_of.default"),
+    _rule("prims.collapse_view.default"),
+    _rule("prims.split_dim.default"),
+    _rule("prims.cat.default"),
+    _rule("prims.rev.default"),
+    _rule("prims.slice.default"),
+    _rule("prims.slice_in_dim.default"),
+    _rule("prims.reshape.default"),
+)

@@ -1,7 +1,7 @@
-"""Order: sort, topk, kthvalue, median, mode, searchsorted.
+"""Order: sort, topk, kthvalue, median.
 
-Order statistics are monotone in every argument: the k-th of the perturbed values lies between the k-th of all lower ends
-and the k-th of all upper ends. An element keeps its position for certain where it lies above every upper end
+Order statistics are monotone in every argument: the k-th of the perturbed values lies between the k-th of all lower
+ends and the k-th of all upper ends. An element keeps its position for certain where it lies above every upper end
 before it and below every lower end after it; elsewhere the index is unsure.
 """
 
@@ -17,6 +17,7 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import NotSeparatedError, _is_nan
 from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import integer_value, reduction_cone
+from kernels_core.rules.movement import each_part
 from kernels_core.rules.record import Family, Rule
 
 Tensor = torch.Tensor
@@ -46,7 +47,10 @@ def ordered(local: Local, a: Enclosure, dim: int, descending: bool, stable: bool
         sign = -1.0 if descending else 1.0
         key = value * sign
         top, bottom = high.sort(dim=dim).values, low.sort(dim=dim).values
-        reach = torch.maximum(torch.where(top == key, 0.0, top - key), torch.where(bottom == key, 0.0, key - bottom)) * INFLATE
+        reach = (
+            torch.maximum(torch.where(top == key, 0.0, top - key), torch.where(bottom == key, 0.0, key - bottom))
+            * INFLATE
+        )
         bound = torch.where(crossing, torch.where(reach.isnan(), torch.inf, reach), bound)
     return Enclosure(value, bound), Enclosure(order, None, unsure)
 
@@ -71,16 +75,22 @@ def _running(value: Tensor, dim: int, like: Tensor) -> Tensor:
 
 def _inside(tie: Tensor, low: Tensor, before: Tensor, high: Tensor, after: Tensor, dim: int) -> Tensor:
     """Return the ties without those that the first and last position have with nothing."""
-    places = torch.arange(tie.shape[dim], device=tie.device).reshape([-1 if d == dim % tie.dim() else 1 for d in range(tie.dim())])
+    places = torch.arange(tie.shape[dim], device=tie.device).reshape(
+        [-1 if d == dim % tie.dim() else 1 for d in range(tie.dim())]
+    )
     return tie & (((low == before) & (places > 0)) | ((high == after) & (places < tie.shape[dim] - 1)))
 
 
-def sort(local: Local, a: Enclosure, dim: int = -1, descending: bool = False, *, stable: Any = False) -> tuple[Enclosure, Enclosure]:
+def sort(
+    local: Local, a: Enclosure, dim: int = -1, descending: bool = False, *, stable: Any = False
+) -> tuple[Enclosure, Enclosure]:
     """Values and indices in order."""
     return ordered(local, a, dim, descending, bool(stable))
 
 
-def topk(local: Local, a: Enclosure, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Enclosure, Enclosure]:
+def topk(
+    local: Local, a: Enclosure, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Enclosure, Enclosure]:
     """The first k of the order; unsorted ones may come in any order."""
     if not a.mid.dim():
         return ordered(local, a, 0, largest, False)
@@ -89,11 +99,13 @@ def topk(local: Local, a: Enclosure, k: int, dim: int = -1, largest: bool = True
         return values, order
     width = values.mid.amax(dim, keepdim=True) - values.mid.amin(dim, keepdim=True) + values.bound_or_zero().amax()
     local.lose_rad()
-    return Enclosure(values.mid, width.expand(values.shape) * INFLATE), Enclosure(order.mid, None, torch.ones_like(order.mid, dtype=torch.bool))
+    return Enclosure(values.mid, width.expand(values.shape) * INFLATE), Enclosure(
+        order.mid, None, torch.ones_like(order.mid, dtype=torch.bool)
+    )
 
 
 def _narrowed(value: Enclosure, dim: int, start: int, length: int) -> Enclosure:
-    return Enclosure(*(None if v is None else v.expand(value.shape).narrow(dim, start, length) for v in (value.mid, value.bound, value.unsure)))  # type: ignore[arg-type]
+    return each_part(value, lambda v: v.narrow(dim, start, length))
 
 
 def _squeezed(value: Enclosure, dim: int) -> Enclosure:
@@ -118,12 +130,16 @@ def _middle(local: Local, a: Enclosure, dim: int, keepdim: bool, skip: bool) -> 
     if not a.mid.dim():
         return ordered(local, a, 0, False, False)
     values, order = ordered(local, a, dim, False, False)
-    missing = a.mid.isnan().sum(dim, keepdim=True) if a.floating else torch.zeros_like(a.mid.sum(dim, keepdim=True), dtype=torch.int64)
+    missing = (
+        a.mid.isnan().sum(dim, keepdim=True)
+        if a.floating
+        else torch.zeros_like(a.mid.sum(dim, keepdim=True), dtype=torch.int64)
+    )
     n = a.mid.shape[dim]
     place = (n - missing - 1).clamp(min=0) // 2 if skip else torch.where(missing > 0, n - missing, (n - 1) // 2)
 
     def taken(value: Enclosure) -> Enclosure:
-        got = Enclosure(*(None if v is None else v.expand(value.shape).gather(dim, place) for v in (value.mid, value.bound, value.unsure)))  # type: ignore[arg-type]
+        got = each_part(value, lambda v: v.gather(dim, place))
         return got if keepdim else _squeezed(got, dim)
 
     return taken(values), taken(order)
@@ -135,57 +151,6 @@ def median_of_all(local: Local, a: Enclosure) -> Enclosure:
         return Enclosure(torch.full((), torch.nan, dtype=torch.float64, device=a.mid.device))
     flat = Enclosure(*(None if v is None else v.expand(a.shape).reshape(-1) for v in (a.mid, a.bound, a.unsure)))  # type: ignore[arg-type]
     return _middle(local, flat, 0, False, local.step.name.startswith("aten.nanmedian"))[0]
-
-
-def mode(local: Local, a: Enclosure, dim: int = -1, keepdim: bool = False) -> tuple[Enclosure, Enclosure]:
-    """The most frequent value: certain for exact operands, and its index where it occurs once."""
-    values, order = torch.mode(a.mid, dim, keepdim)
-    bound = parts(a)[1]
-    compared = values if keepdim or not a.mid.dim() else values.unsqueeze(dim)
-    count = (a.mid == compared).sum(dim) if a.mid.dim() else torch.ones_like(order)
-    several = (count.reshape(order.shape) != 1) if a.mid.dim() else torch.zeros_like(order, dtype=torch.bool)
-    if bound is None:
-        return Enclosure(values), Enclosure(order, None, several)
-    loose = (bound.expand(a.shape) != 0).any(dim, keepdim=keepdim) if a.mid.dim() else bound != 0
-    if not a.floating:
-        return Enclosure(values, None, loose), Enclosure(order, None, several | loose)
-    return Enclosure(values, torch.where(loose, torch.inf, 0.0).to(torch.float64)), Enclosure(order, None, several | loose)
-
-
-def searchsorted(local: Local, boundaries: Any, value: Any, **kwargs: Any) -> Enclosure:
-    """The place of a value among sorted boundaries: unsure where moving by both bounds changes it."""
-    return _place(local, boundaries, value, lambda b, v: torch.searchsorted(b, v, **{k: _plain(x) for k, x in kwargs.items()}))
-
-
-def bucketize(local: Local, value: Any, boundaries: Any, **kwargs: Any) -> Enclosure:
-    """As searchsorted."""
-    return _place(local, boundaries, value, lambda b, v: torch.bucketize(v, b, **kwargs))
-
-
-def unique(local: Local, a: Enclosure, *args: Any, **kwargs: Any) -> list[Enclosure]:
-    """The distinct values of exact operands; how many there are is part of the program."""
-    found = local.step.op(a.mid, *args, **kwargs)  # type: ignore[misc]
-    if a.unsure is None and a.bound is None:
-        return [Enclosure(part) for part in found]
-    return [Enclosure(part, torch.full_like(part, torch.inf)) if part.is_floating_point() else Enclosure(part, None, torch.ones_like(part, dtype=torch.bool))
-            for part in found]  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
-    return value.mid if isinstance(value, Enclosure) else value
-
-
-def _place(local: Local, boundaries: Enclosure, value: Any, find: Any) -> Enclosure:
-    mid = find(boundaries.mid, _plain(value))
-    bounds = [parts(v)[1] for v in (boundaries, value) if isinstance(v, Enclosure)]
-    if all(b is None for b in bounds):
-        return Enclosure(mid)
-    x, x_bound = parts(value)
-    reach = (0.0 if x_bound is None else x_bound) + boundaries.bound_or_zero().amax()
-    x = torch.as_tensor(x, dtype=torch.float64)
-    low, high = find(boundaries.mid.double(), x - reach * INFLATE), find(boundaries.mid.double(), x + reach * INFLATE)
-    touching = find(boundaries.mid.double(), torch.nextafter(x + reach * INFLATE, torch.tensor(torch.inf, dtype=torch.float64)))
-    return Enclosure(mid, None, (low != mid) | (high != mid) | (touching != mid))
 
 
 def _line_cone(default: int | None, position: int = 1) -> Any:
@@ -217,7 +182,7 @@ def _line_of(call: Any, dim: int, shape: Any) -> np.ndarray:
 def _place_of(call: Any, dim: int) -> np.ndarray:
     if not call.step.shape:
         return np.zeros_like(call.index)
-    return np.unravel_index(call.index, call.step.shape)[dim]
+    return np.asarray(np.unravel_index(call.index, call.step.shape)[dim])
 
 
 def _sorted_line(n: Any, line: Any) -> list[Any]:
@@ -253,7 +218,9 @@ def _exact(choose: Any) -> Any:
     return exact
 
 
-def _sort_place(default_descending: bool, position: int, name: str, dim_position: int, topk_sorted: int | None = None) -> Any:
+def _sort_place(
+    default_descending: bool, position: int, name: str, dim_position: int, topk_sorted: int | None = None
+) -> Any:
     def choose(call: Any, row: int, n: int, missing: int) -> int:
         if not call.step.shape:
             return 0
@@ -276,16 +243,6 @@ def _median_place(call: Any, row: int, n: int, missing: int) -> int:
     return n - missing if missing else (n - 1) // 2
 
 
-def _exact_mode(call: Any, *_: Any) -> Any:
-    if call.meta.dtype.is_floating_point:
-        raise NotSeparatedError
-    return integer_value(call)
-
-
-def _no_cone(call: Any) -> list[np.ndarray]:
-    return [np.full((len(call.index), 0), -1, dtype=np.int64) for _ in call.step.operand_metas]
-
-
 FAMILY = Family()
 FAMILY.add(
     Rule("aten.sort.default", sort, _line_cone(-1), _exact(_sort_place(False, 2, "descending", 1))),
@@ -296,10 +253,4 @@ FAMILY.add(
     Rule("aten.nanmedian.dim", median, _line_cone(-1), _exact(_median_place)),
     Rule("aten.median.default", median_of_all, _line_cone(None), _exact(_median_place)),
     Rule("aten.nanmedian.default", median_of_all, _line_cone(None), _exact(_median_place)),
-    Rule("aten.mode.default", mode, _no_cone, _exact_mode),
-    Rule("aten._unique.default", unique, _no_cone, _exact_mode), Rule("aten._unique2.default", unique, _no_cone, _exact_mode),
-    Rule("aten.searchsorted.Tensor", searchsorted, _no_cone, integer_value),
-    Rule("aten.searchsorted.Scalar", searchsorted, _no_cone, integer_value),
-    Rule("aten.bucketize.Tensor", bucketize, _no_cone, integer_value),
-    Rule("aten.bucketize.Scalar", bucketize, _no_cone, integer_value),
 )

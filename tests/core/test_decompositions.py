@@ -20,18 +20,30 @@ FLOAT32 = (torch.float32,)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(5, 3), (15, 4), (2, 9)])
 @pytest.mark.parametrize("align", [False, True])
-def test_interpolation_covers_pytorch_also_where_a_position_is_an_integer(mode: str, size: tuple[int, int], align: bool) -> None:
+def test_interpolation_covers_pytorch_also_where_a_position_is_an_integer(
+    mode: str, size: tuple[int, int], align: bool
+) -> None:
     corners = align if mode.startswith("bi") else None
     check_rule(lambda x: F.interpolate(x, size, mode=mode, align_corners=corners), [X], FLOAT32, caught=0.0)
 
 
 def test_interpolation_by_a_factor_uses_the_factor() -> None:
-    check_rule(lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=False), [X], FLOAT32, caught=0.5)
+    check_rule(
+        lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=False),
+        [X],
+        FLOAT32,
+        caught=0.5,
+    )
 
 
 def test_an_interpolation_that_takes_the_wrong_neighbour_is_violated() -> None:
     result = reference(lambda x: F.interpolate(x, (15, 4), mode="bilinear"))(X)
-    assert float((result.verdict(F.interpolate(X.roll(1, 2), (15, 4), mode="bilinear")) == Element.VIOLATED).double().mean()) > 0.99
+    assert (
+        float(
+            (result.verdict(F.interpolate(X.roll(1, 2), (15, 4), mode="bilinear")) == Element.VIOLATED).double().mean()
+        )
+        > 0.99
+    )
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0, 3.0, float("inf")])

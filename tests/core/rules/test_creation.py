@@ -22,7 +22,11 @@ def test_ranges_are_covered() -> None:
     check_rule(lambda x: x[0] + torch.arange(4, dtype=x.dtype), [X], gradient=False)
     check_rule(lambda x: torch.arange(0.1, 2, 0.3, dtype=x.dtype), [X], gradient=False)
     check_rule(lambda x: torch.linspace(-1, 2, 7, dtype=x.dtype), [X], caught=0.0, gradient=False)
-    check_rule(lambda x: torch.eye(3, dtype=x.dtype) + torch.ones(3, dtype=x.dtype) + torch.zeros(3, dtype=x.dtype), [X], gradient=False)
+    check_rule(
+        lambda x: torch.eye(3, dtype=x.dtype) + torch.ones(3, dtype=x.dtype) + torch.zeros(3, dtype=x.dtype),
+        [X],
+        gradient=False,
+    )
 
 
 def test_a_constant_that_the_format_holds_grants_nothing() -> None:

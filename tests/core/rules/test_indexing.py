@@ -51,7 +51,12 @@ def test_indexing_carries_special_values(name: str) -> None:
 @pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "amax", "amin"])
 @pytest.mark.parametrize("include", [True, False])
 def test_reductions_into_places_keep_the_contract(reduce: str, include: bool) -> None:
-    check_rule(lambda x, y: x.scatter_reduce(0, INDEX, y, reduce, include_self=include), [X, Y], caught=0.0, gradient=reduce == "sum")
+    check_rule(
+        lambda x, y: x.scatter_reduce(0, INDEX, y, reduce, include_self=include),
+        [X, Y],
+        caught=0.0,
+        gradient=reduce == "sum",
+    )
 
 
 def test_unequal_values_for_one_place_leave_it_unconstrained() -> None:

@@ -26,7 +26,17 @@ FUNCTIONS: dict[str, Any] = {
     "copies into views": lambda x: _written(x),
 }
 SPECIAL = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0, -0.0, 1e-45, -1e-39, 3e38, 1.0])
-ROUNDING = ("triangles", "joining", "stacking", "expansion", "strides", "splitting", "diagonals", "writing into slices", "copies into views")
+ROUNDING = (
+    "triangles",
+    "joining",
+    "stacking",
+    "expansion",
+    "strides",
+    "splitting",
+    "diagonals",
+    "writing into slices",
+    "copies into views",
+)
 
 
 def special(x: torch.Tensor) -> torch.Tensor:

@@ -44,7 +44,11 @@ def test_sorted_values_and_indices_of_separate_numbers_are_certain() -> None:
 def test_values_closer_than_their_bounds_have_unsure_indices_and_close_values() -> None:
     x = torch.tensor([1.0, 1.0 + 2**-23, 5.0])
     values, order = reference(lambda x: (x * 1.1).sort())(x)
-    assert order.verdict(torch.tensor([1, 0, 2])).tolist() == [Element.UNCONSTRAINED, Element.UNCONSTRAINED, Element.COVERED]
+    assert order.verdict(torch.tensor([1, 0, 2])).tolist() == [
+        Element.UNCONSTRAINED,
+        Element.UNCONSTRAINED,
+        Element.COVERED,
+    ]
     assert bool(values.covers((x * 1.1).sort().values).all())
     assert values.verdict(torch.tensor([1.1, 1.2, 5.5])).tolist()[1] == Element.VIOLATED
 
