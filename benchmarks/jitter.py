@@ -8,8 +8,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MOVES_ONLY = frozenset(
-    "clone _to_copy detach expand index gather cat stack masked_fill where zeros ones full zeros_like ones_like full_like "
-    "flip roll view reshape abs neg relu clamp maximum minimum copy_ select slice permute transpose t unsqueeze squeeze".split()
+    "clone _to_copy detach expand index gather cat stack masked_fill where zeros ones full zeros_like ones_like "
+    "full_like flip roll view reshape abs neg relu clamp maximum minimum copy_ select slice permute transpose t "
+    "unsqueeze squeeze".split()
 )
 
 
@@ -24,7 +25,11 @@ class Jitter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and move its result."""
         out = func(*args, **(kwargs or {}))
-        if not isinstance(out, torch.Tensor) or not out.is_floating_point() or func.overloadpacket.__name__ in MOVES_ONLY:
+        if (
+            not isinstance(out, torch.Tensor)
+            or not out.is_floating_point()
+            or func.overloadpacket.__name__ in MOVES_ONLY
+        ):
             return out
         noise = 2 * torch.rand(out.shape, generator=self.generator, dtype=torch.float64) - 1
         return (out.double() * (1 + noise * torch.finfo(out.dtype).eps / 2)).to(out.dtype)

@@ -1,7 +1,7 @@
 """Random programs, and legal evaluations of them: sums and products in other orders, with FMA, or rounded only once.
 
 A program is a plain PyTorch function of three matrices, built from a seed. `AnyOrder` evaluates whatever runs within it
-(forward and autograd's backward alike) in float32 with every sum, mean and matrix product taken in a permuted, reversed or
+(forward and autograd's backward alike) in float32 with every sum, mean and matrix product in a permuted, reversed or
 blocked order, or in float64 with one rounding at the end: all of them are things that a correct kernel may do.
 """
 
@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 Tensor = torch.Tensor
 Step = Callable[[list[Tensor]], Tensor]
+
 
 def _wide(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Compute in float32 and round once, where PyTorch's 16-bit kernel does not (docs/findings.md)."""

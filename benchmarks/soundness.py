@@ -1,6 +1,6 @@
 """Random programs against legal evaluations: every one must be covered, and planted errors must be caught.
 
-    python benchmarks/soundness.py --programs 20000 --dtype float32 --workers 2
+python benchmarks/soundness.py --programs 20000 --dtype float32 --workers 2
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def check_program(seed: int, dtype: torch.dtype, orders: int = 2) -> dict[str, A
     inputs = random_inputs(seed, dtype)
     try:
         check = Check(reference(program), dict(zip("abc", inputs, strict=True)))
-        upstream = torch.randn(check.forward.output_metas["output"].shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+        upstream = torch.randn(
+            check.forward.output_metas["output"].shape, generator=torch.Generator().manual_seed(seed)
+        ).to(dtype)
         results = list(check.both([upstream]).values())
     except UnsupportedOperation as error:
         return {"unsupported": error.operation}
@@ -69,7 +71,7 @@ def check_program(seed: int, dtype: torch.dtype, orders: int = 2) -> dict[str, A
 def tightness(seed: int) -> tuple[int, int]:
     """Return (caught, planted): errors of 64 times the true rounding error, planted in an elementwise program.
 
-    The true rounding error of an element is the largest deviation over 16 evaluations in which the result of every operation
+    The true rounding error of an element is the largest deviation over 16 evaluations in which the result of every step
     is moved by up to one unit roundoff, at least half an ulp.
     """
     from benchmarks.jitter import Jitter
@@ -125,7 +127,9 @@ def main() -> int:
         a, b = tightness(seed)
         caught, planted = caught + a, planted + b
     sys.stdout.write(f"{options.dtype}: {json.dumps(totals)}; {len(bad)} bad; {time.monotonic() - start:.0f} s\n")
-    sys.stdout.write(f"tightness: {caught} of {planted} planted errors caught ({100 * caught / max(1, planted):.2f} %)\n")
+    sys.stdout.write(
+        f"tightness: {caught} of {planted} planted errors caught ({100 * caught / max(1, planted):.2f} %)\n"
+    )
     return 1 if bad else 0
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Every bound is a sum of a few non-negative products evaluated in float64: at most 60 roundings of 2^-53 on any path
 # through one rule, so that this factor makes the computed value an upper bound. Long sums inflate on their own.
 INFLATE = 1 + 2.0**-47
-# What a discrete decision (a comparison, a rounding to an integer) must leave open around a bound: mid itself may be off
+# What a discrete decision (a comparison, a rounding to an integer) must leave open around a bound: mid may be off
 # by 2^-26 of the bound (filter.py).
 DISCRETE = 1 + 2.0**-24
 FLOAT64_FUNCTION_ULP = 4.0  # assumed of float64 elementary functions here; `exactref doctor` measures it
@@ -119,7 +119,9 @@ class Local:
         """Return the relative error that one operation of this accuracy grants (see the module)."""
         return _factor(self.u, self.u_acc, self.dtype is not self.compute, ulp)
 
-    def rounded(self, mid: torch.Tensor, bound: torch.Tensor | None, ulp: float = 0.0, *, subnormal: bool = True) -> Enclosure:
+    def rounded(
+        self, mid: torch.Tensor, bound: torch.Tensor | None, ulp: float = 0.0, *, subnormal: bool = True
+    ) -> Enclosure:
         """Return the enclosure after the rounding of this operation.
 
         Args:

@@ -43,23 +43,36 @@ def _channels(parameter: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor |
     return None if parameter is None else parameter.reshape(1, -1, *[1] * (x.dim() - 2))
 
 
-def layer_norm(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None,
-               bias: torch.Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True) -> torch.Tensor:
+def layer_norm(
+    input: torch.Tensor,
+    normalized_shape: Any,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> torch.Tensor:
     """Layer norm over the trailing dimensions, two passes, in the compute format."""
     dims = tuple(range(-len(tuple(normalized_shape)), 0))
     return _affine(_normalize(wide(input), dims, eps), weight, bias).to(input.dtype)
 
 
-def rms_norm(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None,
-             eps: float | None = None) -> torch.Tensor:
+def rms_norm(
+    input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
     """RMS norm over the trailing dimensions; eps defaults to that of the input's dtype, as in PyTorch."""
     x, dims = wide(input), tuple(range(-len(tuple(normalized_shape)), 0))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     return _affine(x * torch.rsqrt(x.square().mean(dims, keepdim=True) + eps), weight, None).to(input.dtype)
 
 
-def group_norm(input: torch.Tensor, num_groups: int, weight: torch.Tensor | None = None,
-               bias: torch.Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> torch.Tensor:
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
     """Group norm: each of `num_groups` groups of channels with all positions."""
     x = wide(input)
     grouped = x.reshape(x.shape[0], num_groups, -1)
@@ -67,9 +80,17 @@ def group_norm(input: torch.Tensor, num_groups: int, weight: torch.Tensor | None
     return _affine(y, _channels(weight, x), _channels(bias, x)).to(input.dtype)
 
 
-def batch_norm(input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
-               running_mean: torch.Tensor | None, running_var: torch.Tensor | None, training: bool, momentum: float,
-               eps: float, cudnn_enabled: bool = True) -> torch.Tensor:
+def batch_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
     """Batch norm with the batch's statistics in training mode, the running ones otherwise.
 
     The running statistics are buffers: their update is not part of the result here.
@@ -78,14 +99,22 @@ def batch_norm(input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Ten
     if training or running_mean is None or running_var is None:
         y = _normalize(x, (0, *range(2, x.dim())), eps)
     else:
-        mean, var = _channels(wide(running_mean), x), _channels(wide(running_var), x)
+        mean, var = (t.reshape(1, -1, *[1] * (x.dim() - 2)) for t in (wide(running_mean), wide(running_var)))
         y = (x - mean) * torch.rsqrt(var + eps)
     return _affine(y, _channels(weight, x), _channels(bias, x)).to(input.dtype)
 
 
-def instance_norm(input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None,
-                  running_mean: torch.Tensor | None, running_var: torch.Tensor | None, use_input_stats: bool,
-                  momentum: float, eps: float, cudnn_enabled: bool = True) -> torch.Tensor:
+def instance_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
     """Instance norm: every sample and channel over its positions."""
     x = wide(input)
     if use_input_stats:
@@ -94,9 +123,15 @@ def instance_norm(input: torch.Tensor, weight: torch.Tensor | None, bias: torch.
     return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
-def binary_cross_entropy_with_logits(input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None,
-                                     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-                                     pos_weight: torch.Tensor | None = None) -> torch.Tensor:
+def binary_cross_entropy_with_logits(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: torch.Tensor | None = None,
+) -> torch.Tensor:
     """(p t + 1 - t) log(1 + e^x) - p t x, whose derivative (p t + 1 - t) sigmoid(x) - p t is the form that kernels use.
 
     The form that PyTorch's decomposition differentiates has another, more accurate cancellation near sigmoid(x) = t.
@@ -112,10 +147,16 @@ def binary_cross_entropy_with_logits(input: torch.Tensor, target: torch.Tensor, 
     return loss.to(input.dtype)
 
 
-def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-                                 attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0,
-                                 is_causal: bool = False, scale: float | None = None,
-                                 enable_gqa: bool = False) -> torch.Tensor:
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
     """Attention as PyTorch's math backend defines it, in the compute format (a fully masked row is NaN)."""
     if dropout_p:
         raise ValueError("attention with dropout is random: give the mask and multiply by it")
@@ -133,16 +174,29 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
     return (torch.softmax(scores, -1) @ v).to(query.dtype)
 
 
-def _functional_batch_norm(input: torch.Tensor, running_mean: torch.Tensor | None, running_var: torch.Tensor | None,
-                           weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, training: bool = False,
-                           momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:
+def _functional_batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
     return batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
-def _functional_instance_norm(input: torch.Tensor, running_mean: torch.Tensor | None = None,
-                              running_var: torch.Tensor | None = None, weight: torch.Tensor | None = None,
-                              bias: torch.Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1,
-                              eps: float = 1e-5) -> torch.Tensor:
+def _functional_instance_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
     return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 
 

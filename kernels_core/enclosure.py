@@ -88,7 +88,9 @@ def hull(condition: Enclosure, first: Enclosure, second: Enclosure, *, centred: 
         high = torch.maximum(*(side.mid + side.bound_or_zero() for side in (first, second)))
         centre = (low + high) / 2
         mid = torch.where(condition.unsure & centre.isfinite(), centre, mid)
-    reach = [torch.where(side.mid == mid, 0.0, (side.mid - mid).abs()) + side.bound_or_zero() for side in (first, second)]
+    reach = [
+        torch.where(side.mid == mid, 0.0, (side.mid - mid).abs()) + side.bound_or_zero() for side in (first, second)
+    ]
     both = torch.maximum(*reach) * (1 + 2.0**-48)
     both = torch.where(both.isnan(), torch.inf, both)
     settled = bound if bound is not None else both.new_zeros(())
@@ -99,8 +101,9 @@ def _unsure_choice(condition: Enclosure, first: Enclosure, second: Enclosure) ->
     if condition.unsure is None and first.unsure is None and second.unsure is None:
         return None
     no = condition.mid.new_zeros((), dtype=torch.bool)
-    chosen = torch.where(condition.mid, no if first.unsure is None else first.unsure,
-                         no if second.unsure is None else second.unsure)
+    chosen = torch.where(
+        condition.mid, no if first.unsure is None else first.unsure, no if second.unsure is None else second.unsure
+    )
     if condition.unsure is None:
         return chosen
     return chosen | (condition.unsure & ((first.mid != second.mid) | chosen))

@@ -90,8 +90,15 @@ class _Node:
 class Cone:
     """The needed part of a program, and its exact evaluation in one number system."""
 
-    def __init__(self, program: Program, name: str, index: Index, inputs: Mapping[str, np.ndarray],
-                 integers: Mapping[Ref, Enclosure], budget: Budget) -> None:
+    def __init__(
+        self,
+        program: Program,
+        name: str,
+        index: Index,
+        inputs: Mapping[str, np.ndarray],
+        integers: Mapping[Ref, Enclosure],
+        budget: Budget,
+    ) -> None:
         """Walk back from the elements `index` (flat) of the output `name`.
 
         Args:
@@ -158,7 +165,8 @@ class Cone:
         for ref, cone in zip(step.operands, node.cones, strict=True):
             have = self.nodes[ref]
             place = np.searchsorted(have.index, np.maximum(cone, 0))
-            operands.append(have.values[np.minimum(place, len(have.index) - 1)] if len(have.index) else np.empty(cone.shape, object))  # type: ignore[index]
+            known = np.asarray(have.values, dtype=object)
+            operands.append(known[np.minimum(place, len(known) - 1)] if len(known) else np.empty(cone.shape, object))
         call = Call(step, output, node.index, self.integers, numbers, node.cones)
         values = np.asarray(registry()[step.name].exact(call, *operands), dtype=object)
         if numbers.rational and any(_bits(v) > self.budget.rational_bits for v in values.flat):
@@ -202,12 +210,22 @@ class FlatInputs(Mapping[str, np.ndarray]):
 Decide = Callable[[Objects, np.ndarray], np.ndarray]
 
 
-def resolve(program: Program, name: str, index: np.ndarray, inputs: Mapping[str, np.ndarray],
-            integers: Mapping[Ref, Enclosure], decide: Decide, budget: Budget) -> None:
+def resolve(
+    program: Program,
+    name: str,
+    index: np.ndarray,
+    inputs: Mapping[str, np.ndarray],
+    integers: Mapping[Ref, Enclosure],
+    decide: Decide,
+    budget: Budget,
+) -> None:
     """Evaluate elements exactly until `decide` has settled them or the budget is spent.
 
     Args:
-        program, name, inputs, integers: see `Cone`.
+        program: see `Cone`.
+        name: see `Cone`.
+        inputs: see `Cone`.
+        integers: see `Call`.
         index: flat indices of the elements to settle.
         decide: called with exact values and the flat indices they belong to; returns a boolean array, True where
             the value was precise enough to settle the element.

@@ -1,8 +1,9 @@
-"""A program: the flat list of ATen operations that a PyTorch function is made of. The data only; tracing.py makes it."""
+"""A program: the flat list of ATen operations that a PyTorch function is made of. Data only; tracing.py makes it."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class Step:
     backward: bool = False
     operand_metas: tuple[Meta, ...] = ()
 
-    @property
+    @functools.cached_property
     def operands(self) -> tuple[Ref, ...]:
         """The tensors that the operation reads, in order of appearance in args, then kwargs."""
         leaves = pytree.tree_leaves((self.args, dict(self.kwargs)), is_leaf=lambda x: isinstance(x, Ref))

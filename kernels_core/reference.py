@@ -1,7 +1,7 @@
 """A reference: a plain PyTorch function that says what is to be computed, and what a kernel may return for it.
 
-    reference(A, B)                   -> Result, or a tuple of Results for several outputs
-    reference.backward(A, B, grad)    -> {"grad_A": Result, "grad_B": Result}
+reference(A, B)                   -> Result, or a tuple of Results for several outputs
+reference.backward(A, B, grad)    -> {"grad_A": Result, "grad_B": Result}
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Result:
     budget: Budget = dataclasses.field(default_factory=Budget)
 
     def covers(self, actual: Tensor) -> Tensor:
-        """Return a BoolTensor of the shape of `actual`: True where the value certainly is one that a correct kernel may return.
+        """Return a BoolTensor of the shape of `actual`: True where a correct kernel may, for certain, return the value.
 
         Args:
             actual: the kernel's result, in the reference's shape and dtype, on any device.
@@ -102,9 +102,19 @@ class Result:
         places = {int(flat): place for place, flat in enumerate(index)}
 
         def settle(values: Any, found: np.ndarray) -> np.ndarray:
-            return np.array([_store_rounded(mid, places[int(i)], v) for v, i in zip(values, found, strict=True)], dtype=bool)
+            return np.array(
+                [_store_rounded(mid, places[int(i)], v) for v, i in zip(values, found, strict=True)], dtype=bool
+            )
 
-        resolve(self.source.program, self.source.name, np.array(sorted(places)), self.source.inputs, self.source.integers, settle, self.budget)
+        resolve(
+            self.source.program,
+            self.source.name,
+            np.array(sorted(places)),
+            self.source.inputs,
+            self.source.integers,
+            settle,
+            self.budget,
+        )
         return mid
 
     @property
@@ -164,7 +174,7 @@ class Reference:
 
     def __getattr__(self, name: str) -> Reference:
         """Return the algorithm called `name`."""
-        algorithms = self.__dict__.get("algorithms", {})
+        algorithms: Mapping[str, Reference] = self.__dict__.get("algorithms", {})
         if name in algorithms:
             return algorithms[name]
         raise AttributeError(f"{self.name or 'this reference'} has no algorithm {name!r}{nearest(name, algorithms)}")
@@ -184,8 +194,14 @@ class Reference:
         results = tuple(check.outputs().values())
         return results[0] if len(results) == 1 else results
 
-    def backward(self, *args: Any, profile: str | Profile = "ieee", wrt: Sequence[str] | None = None,
-                 kinks: str = "accept", **kwargs: Any) -> dict[str, Result]:
+    def backward(
+        self,
+        *args: Any,
+        profile: str | Profile = "ieee",
+        wrt: Sequence[str] | None = None,
+        kinks: str = "accept",
+        **kwargs: Any,
+    ) -> dict[str, Result]:
         """Return what a backward may return: {"grad_<name>": Result} for every floating tensor input.
 
         Args:
@@ -202,7 +218,7 @@ class Reference:
         return check.gradients([grads] if isinstance(grads, Tensor) else list(grads))
 
     def backward_covers(self, *args: Any, outputs: Any, grads: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Return {"grad_<name>": BoolTensor}: which gradients a correct backward may return that was given these outputs.
+        """Return {"grad_<name>": BoolTensor}: what a correct backward may return that was given these outputs.
 
         For a fused backward that gets the forward's results (out, logsumexp) from its caller. How far these are from
         the exact outputs is measured, and the declared backward says what that does to the gradients; a correct
@@ -232,8 +248,13 @@ class Reference:
         return {name: result.covers(actual) for (name, result), actual in zip(results.items(), grads, strict=True)}
 
 
-def reference(function: Callable[..., Any] | Reference, *, backward: Callable[..., Any] | None = None,
-              surrogate: bool = False, name: str = "") -> Reference:
+def reference(
+    function: Callable[..., Any] | Reference,
+    *,
+    backward: Callable[..., Any] | None = None,
+    surrogate: bool = False,
+    name: str = "",
+) -> Reference:
     """Return a reference made of any PyTorch function.
 
     Args:
@@ -258,8 +279,16 @@ def reference(function: Callable[..., Any] | Reference, *, backward: Callable[..
 class Check:
     """One reference at fixed inputs: its programs, traced once, and what they admit."""
 
-    def __init__(self, reference: Reference, arguments: Mapping[str, Any], *, profile: str | Profile = "ieee",
-                 wrt: Sequence[str] | None = None, kinks: str = "accept", budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        arguments: Mapping[str, Any],
+        *,
+        profile: str | Profile = "ieee",
+        wrt: Sequence[str] | None = None,
+        kinks: str = "accept",
+        budget: Budget | None = None,
+    ) -> None:
         """Bind the reference to arguments by name.
 
         Raises:
@@ -279,7 +308,9 @@ class Check:
             return floating
         for name in wrt:
             if name not in floating:
-                raise UsageError(f"no floating tensor input {name!r}{nearest(name, floating)}\nknown: {', '.join(floating)}")
+                raise UsageError(
+                    f"no floating tensor input {name!r}{nearest(name, floating)}\nknown: {', '.join(floating)}"
+                )
         return [name for name in floating if name in wrt]
 
     @functools.cached_property
@@ -336,32 +367,48 @@ class Check:
         given = {}
         for (name, meta), grad in zip(expected.items(), grads, strict=True):
             grad = torch.zeros(meta.shape, dtype=meta.dtype) if grad is None else grad
-            given[tracing.cotangent_name(name)] = require_same_form(grad, meta.shape, meta.dtype, tracing.cotangent_name(name)).detach()
+            given[tracing.cotangent_name(name)] = require_same_form(
+                grad, meta.shape, meta.dtype, tracing.cotangent_name(name)
+            ).detach()
         return given
 
-    def _results(self, program: Program, inputs: Mapping[str, Tensor | Enclosure], names: list[str]) -> dict[str, Result]:
+    def _results(
+        self, program: Program, inputs: Mapping[str, Tensor | Enclosure], names: list[str]
+    ) -> dict[str, Result]:
         filtered = run_filter(program, inputs, self.profile)
-        at_kinks = run_filter(program, inputs, self.profile, kinks=True, rad=False) if self._has_kinks(filtered) else None
+        at_kinks = (
+            run_filter(program, inputs, self.profile, kinks=True, rad=False) if self._has_kinks(filtered) else None
+        )
         plain = FlatInputs({name: v.mid if isinstance(v, Enclosure) else v for name, v in inputs.items()})
         return {name: self._result(name, program, filtered, at_kinks, plain) for name in names}
 
     def _has_kinks(self, filtered: Filtered) -> bool:
         return self.kinks == "accept" and filtered.ties > 0
 
-    def _result(self, name: str, program: Program, filtered: Filtered, at_kinks: Filtered | None, plain: Mapping[str, np.ndarray]) -> Result:
+    def _result(
+        self,
+        name: str,
+        program: Program,
+        filtered: Filtered,
+        at_kinks: Filtered | None,
+        plain: Mapping[str, np.ndarray],
+    ) -> Result:
         if program.outputs[name] is None:
             return self._zero(name)
         source = Source(program, name, plain, filtered.integers)
         kinks = at_kinks.enclosures[name] if at_kinks is not None and name.startswith("grad_") else None
-        return Result(name, program.output_metas[name], filtered.enclosures[name], filtered.rads[name], source, kinks, self.budget)
+        return Result(
+            name, program.output_metas[name], filtered.enclosures[name], filtered.rads[name], source, kinks, self.budget
+        )
 
     def _zero(self, name: str) -> Result:
         like = self.tensors[name[len("grad_") :]]
         zero = Enclosure(torch.zeros(like.shape, dtype=torch.float64, device=like.device))
         return Result(name, Meta(tuple(like.shape), like.dtype), zero, 0.0, None, None, self.budget)
 
-    def _declared(self, traced: Mapping[str, Result], inputs: Mapping[str, Tensor | Enclosure],
-                  stored: Mapping[str, Enclosure]) -> dict[str, Result]:
+    def _declared(
+        self, traced: Mapping[str, Result], inputs: Mapping[str, Tensor | Enclosure], stored: Mapping[str, Enclosure]
+    ) -> dict[str, Result]:
         """Return the gradients with the bound of the declared backward, run on the enclosures of the stored outputs."""
         like = [torch.zeros(traced[name].meta.shape, dtype=traced[name].meta.dtype) for name in stored]
         upstream = [value for name, value in inputs.items() if name not in self.tensors]
@@ -400,7 +447,9 @@ def _as_given(result: Result, actual: Tensor) -> Enclosure:
     """
     if not bool(result.covers(actual).all()):
         count = int((~result.covers(actual)).sum())
-        raise UsageError(f"{result.name}: {count} elements are not what a correct forward may return\ncheck the forward first")
+        raise UsageError(
+            f"{result.name}: {count} elements are not what a correct forward may return\ncheck the forward first"
+        )
     error = (actual.detach().to(result.enclosure.mid) - result.enclosure.mid).abs()
     error = torch.where(actual == result.enclosure.mid, 0.0, error) * (1 + 2.0**-50)
     return Enclosure(result.enclosure.mid, error + result.rad_abs())
@@ -429,4 +478,3 @@ def _profile(name: str) -> Profile:
     if name not in PROFILES:
         raise UsageError(f"no profile {name!r}{nearest(name, PROFILES)}\nknown: {', '.join(PROFILES)}")
     return PROFILES[name]
-

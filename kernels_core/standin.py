@@ -80,8 +80,9 @@ def _as_list(result: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def functions_as_forwards() -> Iterator[None]:
-    """Within this, `SomeFunction.apply(...)` runs the plain forward, so that a nested Function is differentiated by
-    PyTorch and not by its own backward, which is what is under test.
+    """Within this, `SomeFunction.apply(...)` runs the plain forward.
+
+    So a nested Function is differentiated by PyTorch and not by its own backward, which is what is under test.
     """
     original = torch.autograd.Function.__dict__["apply"]
 

@@ -36,7 +36,7 @@ Arguments = Mapping[str, Any]
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function; that of PyTorch's own functions comes from its override table, without `out`."""
+    """Return the signature of a function; PyTorch's own functions have theirs in its override table (without `out`)."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -56,7 +56,9 @@ def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TraceError(f"arguments do not fit {getattr(function, '__name__', function)}{signature}: {error}") from None
+        raise TraceError(
+            f"arguments do not fit {getattr(function, '__name__', function)}{signature}: {error}"
+        ) from None
     return dict(bound.arguments)
 
 
@@ -88,7 +90,9 @@ def named_tensors(arguments: Arguments) -> dict[str, torch.Tensor]:
 def with_tensors(arguments: Arguments, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Return the arguments with the named tensors put in place (the inverse of `named_tensors`)."""
     return {
-        name: pytree.tree_map_with_path(lambda path, leaf, name=name: tensors.get(name + pytree.keystr(path), leaf), value)
+        name: pytree.tree_map_with_path(
+            lambda path, leaf, name=name: tensors.get(name + pytree.keystr(path), leaf), value
+        )
         for name, value in arguments.items()
     }
 
@@ -144,7 +148,8 @@ def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
             _, outputs = output_names(result)
             return tuple(o for o in outputs if o.dtype.is_floating_point), tuple(outputs)
 
-        _, pullback, outputs = torch.func.vjp(primal, *(given[name] for name in wrt), has_aux=True)
+        chosen = [given[name] for name in wrt]
+        _, pullback, outputs = torch.func.vjp(primal, *chosen, has_aux=True)  # type: ignore[misc]
         before.update(_nodes_so_far())
         return list(outputs), list(pullback(tuple(upstream)))
 
@@ -177,8 +182,15 @@ def cotangent_name(output: str) -> str:
     return f"grad_{output}"
 
 
-def trace_declared(backward: Callable[..., Any], function: Callable[..., Any], arguments: Arguments, outputs: Sequence[torch.Tensor],
-                   grads: Sequence[torch.Tensor], wrt: Sequence[str], output_labels: Sequence[str]) -> Program:
+def trace_declared(
+    backward: Callable[..., Any],
+    function: Callable[..., Any],
+    arguments: Arguments,
+    outputs: Sequence[torch.Tensor],
+    grads: Sequence[torch.Tensor],
+    wrt: Sequence[str],
+    output_labels: Sequence[str],
+) -> Program:
     """Return the program of a declared backward: inputs, then the outputs, then the upstream gradients.
 
     `backward(inputs, outputs, grads)` gets three tuples (the inputs being all arguments of `function`, defaults
@@ -213,8 +225,9 @@ def _gradients_in_order(result: Any, names: list[str], wrt: Sequence[str]) -> li
     )
 
 
-def _call(function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor],
-          sources: dict[str, str]) -> Any:
+def _call(
+    function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor], sources: dict[str, str]
+) -> Any:
     with composites_first(sources), functions_as_forwards():
         return call_bound(function, with_tensors(arguments, tensors))
 
@@ -250,7 +263,9 @@ def _traced(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -
     options: dict[str, Any] = {"decomposition_table": _decompositions()}
     with _caller_state_kept():
         try:
-            return _of_known_shapes(make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain))
+            return _of_known_shapes(
+                make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain)
+            )
         except TraceError:
             raise
         except Exception as fake_error:
@@ -262,8 +277,10 @@ def _traced(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -
                 raise TraceError(_untraceable(error)) from fake_error
 
 
-def _without_mutation(graph: torch.fx.GraphModule, arguments: list[list[torch.Tensor]], sources: dict[str, str], before: set[str]) -> torch.fx.GraphModule:
-    """Return the graph with operations in place, which PyTorch's decompositions emit, made functional; names are carried over."""
+def _without_mutation(
+    graph: torch.fx.GraphModule, arguments: list[list[torch.Tensor]], sources: dict[str, str], before: set[str]
+) -> torch.fx.GraphModule:
+    """Return the graph with the in-place operations of PyTorch's decompositions made functional; names are kept."""
     if not any(isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable for n in graph.graph.nodes):
         return graph
     follower = _Follower(graph)
@@ -310,10 +327,12 @@ def _of_known_shapes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def _require_plain_memory(node: torch.fx.Node) -> None:
-    """Refuse `as_strided` of a tensor that is not the whole of its memory: what it reads there is no input of the program."""
+    """Refuse `as_strided` of a tensor that is not the whole of its memory: it reads what is no input of the program."""
     given = node.args[0].meta.get("val") if isinstance(node.args[0], torch.fx.Node) else None
     if isinstance(given, torch.Tensor) and not (given.is_contiguous() and given.storage_offset() == 0):
-        raise TraceError("as_strided reads the memory behind a tensor that is a view\nuse slices or as_strided of a contiguous tensor")
+        raise TraceError(
+            "as_strided reads the memory behind a tensor that is a view\nuse slices, or as_strided of a contiguous one"
+        )
 
 
 def _untraceable(error: Exception) -> str:
@@ -324,17 +343,30 @@ def _untraceable(error: Exception) -> str:
     )
 
 
-def _to_program(graph: torch.fx.GraphModule, inputs: list[str], names: list[str], sources: Mapping[str, str],
-                forward: set[str] | None = None) -> Program:
+def _to_program(
+    graph: torch.fx.GraphModule,
+    inputs: list[str],
+    names: list[str],
+    sources: Mapping[str, str],
+    forward: set[str] | None = None,
+) -> Program:
     """Return the program of a graph; nodes not in `forward` (where given) belong to the derivative."""
-    return with_relu_arguments(with_extremum_weights(without_dead_steps(_Translation(graph, inputs, names, sources, forward).program())))
+    return with_relu_arguments(
+        with_extremum_weights(without_dead_steps(_Translation(graph, inputs, names, sources, forward).program()))
+    )
 
 
 class _Translation:
     """Turns an fx graph into our own steps."""
 
-    def __init__(self, graph: torch.fx.GraphModule, inputs: list[str], names: list[str], sources: Mapping[str, str],
-                 forward: set[str] | None) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        inputs: list[str],
+        names: list[str],
+        sources: Mapping[str, str],
+        forward: set[str] | None,
+    ) -> None:
         self.graph, self.names, self.sources, self.forward = graph, names, sources, forward
         self.pending = list(inputs)
         self.refs: dict[torch.fx.Node, Any] = {}
@@ -379,7 +411,9 @@ class _Translation:
             return
         name = str(node.target)
         if not isinstance(node.target, torch._ops.OpOverload):
-            raise TraceError(f"the reference calls {name} on a value that is not a tensor\nuse tensors or plain numbers")
+            raise TraceError(
+                f"the reference calls {name} on a value that is not a tensor\nuse tensors or plain numbers"
+            )
         source = self.sources.get(node.name, "")
         if name.startswith("aten.as_strided"):
             _require_plain_memory(node)
@@ -415,7 +449,9 @@ def _plain(tree: Any) -> Any:
 def _metas(node: torch.fx.Node) -> tuple[Meta | None, ...]:
     value = node.meta.get("val", node.meta.get("tensor_meta"))
     values = value if isinstance(value, (tuple, list)) and not hasattr(value, "dtype") else (value,)
-    return tuple(None if v is None or not hasattr(v, "dtype") else Meta(tuple(int(n) for n in v.shape), v.dtype) for v in values)
+    return tuple(
+        None if v is None or not hasattr(v, "dtype") else Meta(tuple(int(n) for n in v.shape), v.dtype) for v in values
+    )
 
 
 def _hint(op: Any) -> str:

@@ -38,8 +38,8 @@ class Rule:
         keeps_inf: a certain infinity in one operand makes the result certainly infinite or NaN whatever finite
             value the others take (sums).
         poles: an infinity from finite operands is the exact limit (1/0), not an overflow.
-        partial: for sums over leading dimensions: `bound` of one tile's part, before it is stored. The parts of all tiles
-            are added up and given to `finish(local, total)`, so that the operand need not be materialised.
+        partial: for sums over leading dimensions: `bound` of one tile's part, before it is stored. The parts of all
+            tiles are added up and given to `finish(local, total)`, so that the operand need not be materialised.
         finish: see `partial`.
         classed: the rule gives infinities and NaN their class itself, bounds are never NaN.
     """

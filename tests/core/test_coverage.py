@@ -56,4 +56,7 @@ def test_our_own_uncertainty_is_never_shown_as_covered():
 
 
 def test_empty_tensors_are_decided():
-    assert decide(torch.ones(0, 3), Enclosure(torch.ones(0, 3, dtype=torch.float64)), 0.0, None, Budget()).shape == (0, 3)
+    assert decide(torch.ones(0, 3), Enclosure(torch.ones(0, 3, dtype=torch.float64)), 0.0, None, Budget()).shape == (
+        0,
+        3,
+    )

@@ -41,7 +41,10 @@ def test_bounds_do_not_depend_on_the_size_of_tiles():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_the_exact_value_lies_within_rad_of_mid(dtype):
     generator = torch.Generator().manual_seed(2)
-    inputs = {"x": torch.randn(3, 5, generator=generator).to(dtype), "w": torch.randn(5, 4, generator=generator).to(dtype)}
+    inputs = {
+        "x": torch.randn(3, 5, generator=generator).to(dtype),
+        "w": torch.randn(5, 4, generator=generator).to(dtype),
+    }
     results = Check(reference(block), inputs).both([torch.randn(3, 4, generator=generator).to(dtype)])
     for result in results.values():
         mid = result.enclosure.mid.reshape(-1)

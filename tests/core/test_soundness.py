@@ -1,4 +1,4 @@
-"""Random programs: every legal evaluation is covered, planted errors are not. benchmarks/soundness.py runs many more."""
+"""Random programs: legal evaluations are covered, planted errors are not. benchmarks/soundness.py runs many more."""
 
 from __future__ import annotations
 
