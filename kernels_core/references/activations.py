@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,13 +12,17 @@ from kernels_core.composites import wide
 def gelu(input: Tensor) -> Tensor:
     """Return x Phi(x) = x (1 + erf(x / sqrt(2))) / 2.
 
-    As written, this grants the cancellation in 1 + erf for negative x that common kernels have.
+    One operation, whose rule grants all usual forms: the cancellation in 1 + erf for negative x that common kernels have,
+    and an erf with an absolute accuracy only, such as that inside PyTorch's own CPU kernel.
     """
     return _gelu(wide(input)).to(input.dtype)
 
 
 def gelu_tanh(input: Tensor) -> Tensor:
-    """Return x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which is another function than `gelu`."""
+    """Return x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which is another function than `gelu`.
+
+    One operation, whose rule grants a tanh made of exponentials too.
+    """
     return _gelu_tanh(wide(input)).to(input.dtype)
 
 
@@ -80,11 +82,11 @@ def cube(input: Tensor) -> Tensor:
 
 
 def _gelu(x: Tensor) -> Tensor:
-    return 0.5 * x * (1 + torch.erf(x * math.sqrt(0.5)))
+    return F.gelu(x)
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
-    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return F.gelu(x, approximate="tanh")
 
 
 def _silu(x: Tensor) -> Tensor:
