@@ -15,12 +15,13 @@ import torch
 # call: glibc and libmvec (glibc libm-test-ulps), SLEEF u10 and u20 variants, and the compositions that PyTorch itself
 # uses. Sources: glibc sysdeps/x86_64/fpu/libm-test-ulps; the accuracy table of the JAX documentation (CPU columns);
 # `torch.sqrt` differs from the correctly rounded value by 1 ulp on some inputs where MKL serves it (ulpwise README).
+# PyTorch 2.13 on x86-64 against FLINT, 4000 points each: at most 0.9 in float32 and float64 but for asinh and acosh (1.3),
+# rsqrt (1.4) and sigmoid (2.2).
 _CPU_ULP: Mapping[str, float] = {
     "sqrt": 1, "rsqrt": 2, "reciprocal": 1, "exp": 2, "exp2": 2, "expm1": 2, "log": 3, "log2": 3, "log10": 3,
     "log1p": 3, "sin": 2, "cos": 2, "tan": 4, "asin": 4, "acos": 4, "atan": 3, "atan2": 4, "sinh": 4, "cosh": 4,
-    "tanh": 5, "asinh": 4, "acosh": 4, "atanh": 4, "erf": 7, "erfc": 8, "erfinv": 8, "lgamma": 8, "digamma": 16,
-    "sigmoid": 5, "log_sigmoid": 5, "softplus": 5, "silu": 6, "logit": 6, "pow": 4, "logaddexp": 6, "sinc": 6,
-    "division": 0, "hypot": 3, "default": 8,
+    "tanh": 5, "asinh": 4, "acosh": 4, "atanh": 4, "erf": 7, "erfc": 8, "sigmoid": 5, "pow": 4, "division": 0,
+    "hypot": 3, "default": 8,
 }  # fmt: skip
 
 # CUDA C++ Programming Guide, mathematical functions: maximum errors in ulp ("extensive but not exhaustive tests").

@@ -15,7 +15,7 @@ import torch
 from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, hull
 from kernels_core.numbers import Numbers
-from kernels_core.rules.arithmetic import constant_rounding, integral, is_integral, parts, stepped
+from kernels_core.rules.arithmetic import constant_rounding, divide, integral, is_integral, multiply, parts, stepped
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 
@@ -147,6 +147,20 @@ def _stepping(function: Any) -> Any:
     return bound
 
 
+def round_decimals(local: Local, a: Enclosure, *, decimals: int = 0) -> Enclosure:
+    """round(a 10^d) / 10^d, for negative d round(a / 10^-d) 10^-d, as PyTorch does: ties to even."""
+    if is_integral(local):
+        return integral(local, a, decimals=decimals)
+    ten = 10.0 ** abs(decimals)
+    up, down = (multiply, divide) if decimals > 0 else (divide, multiply)
+    return down(local, stepped(local, up(local, a, ten), torch.round), ten) if decimals else stepped(local, a, torch.round)
+
+
+def _exact_decimals(n: Numbers, a: Any, *, decimals: int = 0) -> Any:
+    ten = n.real(10) ** decimals
+    return n.each(lambda x: n.real(_half_even(n, n.real(x) * ten)) / ten, a)
+
+
 def lerp(local: Local, a: Enclosure, b: Enclosure, weight: Any) -> Enclosure:
     """A + weight (b - a), or b - (b - a)(1 - weight): three roundings of numbers no larger than |a| + |b| and their product."""
     (x, x_bound), (y, y_bound), (w, w_bound) = parts(a), parts(b), parts(weight)
@@ -156,7 +170,7 @@ def lerp(local: Local, a: Enclosure, b: Enclosure, weight: Any) -> Enclosure:
     w_bound = zero if w_bound is None else w_bound
     w_abs = abs(w) if isinstance(w, float) else w.abs()
     spread = (y - x).abs() + x_bound + y_bound
-    rest = (1 - w) if isinstance(w, float) else 1 - w
+    rest = 1 - w
     moved = abs(rest) * x_bound + (w_abs + w_bound) * y_bound + w_bound * (spread + x_bound)
     size = x.abs() + y.abs() + x_bound + y_bound + (1 + w_abs + w_bound) * spread
     return local.rounded(mid, (moved + 4 * local.u_acc * size + 4 * local.eta_acc) * INFLATE)
@@ -213,6 +227,7 @@ FAMILY.add(
     _rule("ceil.default", _stepping(torch.ceil), _to_integers("ceil")),
     _rule("trunc.default", _stepping(torch.trunc), _to_integers("trunc")),
     _rule("round.default", _stepping(torch.round), lambda n, a: n.each(lambda x: n.real(_half_even(n, x)), a)),
+    _rule("round.decimals", round_decimals, _exact_decimals),
     _rule("lerp.Scalar", lerp, lambda n, a, b, w: a + w * (b - a)),
     _rule("lerp.Tensor", lerp, lambda n, a, b, w: a + w * (b - a)),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """fmod and remainder: a - n b with n = trunc(a/b) or floor(a/b).
 
-Where n is certain, |(a' - n b') - (a - n b)| <= A + |n| B. Where the bound of a/b reaches another integer the result may
-jump by |b|: all of (-|b|, |b|) is granted. The operation is exact but for remainder's last addition of b.
+Where n is certain, |(a' - n b') - (a - n b)| <= A + |n| B. Where the bound of a/b reaches another integer the result
+may jump by |b|: all of (-|b|, |b|) is granted. The operation is exact but for remainder's last addition of b.
 """
 
 from __future__ import annotations

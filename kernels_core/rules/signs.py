@@ -65,7 +65,8 @@ def frexp(local: Local, a: Enclosure) -> tuple[Enclosure, Enclosure]:
     jumps = (reach > 0) & ((ends[0][1] != exponent) | (ends[1][1] != exponent) | (ends[0][0] * ends[1][0] <= 0))
     if bool(jumps.any()):
         local.lose_rad()
-    return Enclosure(mantissa, torch.where(jumps, torch.inf, torch.ldexp(reach, -exponent))), Enclosure(exponent, None, jumps)
+    bound = torch.where(jumps, torch.inf, torch.ldexp(reach, -exponent))
+    return Enclosure(mantissa, bound), Enclosure(exponent, None, jumps)
 
 
 def _frexp_exact(call: Any, values: Any) -> Any:

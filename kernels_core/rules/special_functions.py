@@ -155,7 +155,8 @@ def polygamma(local: Local, order: int, a: Enclosure) -> Enclosure:
 def _both_sides(s: int, x: Tensor) -> Tensor:
     part = x - x.floor()
     power = torch.full_like(x, s)
-    return torch.special.zeta(power, part) + torch.special.zeta(power, 1 - part)
+    total: Tensor = torch.special.zeta(power, part) + torch.special.zeta(power, 1 - part)
+    return total
 
 
 def _erfinv_slope(low: Tensor, high: Tensor) -> Tensor:

@@ -47,5 +47,8 @@ def test_certain_false_decides_a_conjunction() -> None:
 
 def test_classes_of_numbers_are_decided() -> None:
     values = torch.tensor([math.inf, -math.inf, math.nan, 0.0, 1e-45, 3e38])
-    check_special(lambda x: (x.isnan(), x.isinf(), x.isfinite(), x.signbit(), x.isposinf(), x.isneginf()), [values], decided=1.0,
-                  gradient=False)  # fmt: skip
+
+    def classes(x: torch.Tensor) -> Any:
+        return x.isnan(), x.isinf(), x.isfinite(), x.signbit(), x.isposinf(), x.isneginf()
+
+    check_special(classes, [values], decided=1.0, gradient=False)
