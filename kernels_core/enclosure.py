@@ -84,8 +84,9 @@ def hull(condition: Enclosure, first: Enclosure, second: Enclosure, *, centred: 
     if condition.unsure is None or not bool(condition.unsure.any()):
         return Enclosure(mid, bound)
     if centred:
-        low = torch.minimum(*(side.mid - side.bound_or_zero() for side in (first, second)))
-        high = torch.maximum(*(side.mid + side.bound_or_zero() for side in (first, second)))
+        sides = (first, second)
+        low = torch.minimum(*(side.mid - side.bound_or_zero() for side in sides))
+        high = torch.maximum(*(side.mid + side.bound_or_zero() for side in sides))
         centre = (low + high) / 2
         mid = torch.where(condition.unsure & centre.isfinite(), centre, mid)
     reach = [
