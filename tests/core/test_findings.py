@@ -23,6 +23,11 @@ FORWARDS = {
     "prod in bfloat16": (lambda x: x.prod(-1), torch.tensor([1.0078125] * 32).bfloat16()),
     "erf in bfloat16 near 0": (torch.erf, torch.tensor([3e-7] * 16).bfloat16()),
     "layer norm of large values": (layer_norm, torch.tensor([[1e30, -1e30, 3e30, 0.0]])),
+    "fmod where the quotient overflows": (lambda x: torch.fmod(x, 1e-37), torch.full((16,), -80.0)),
+    "logit in bfloat16 near one half": (torch.logit, torch.tensor([0.498046875]).bfloat16()),
+    "entr in bfloat16": (torch.special.entr, torch.tensor([0.8515625]).bfloat16()),
+    "i0e in bfloat16": (torch.special.i0e, torch.tensor([4.03125]).bfloat16()),
+    "rsqrt in float16": (torch.rsqrt, torch.tensor([0.44384765625]).half()),
     "hardswish near the largest value": (torch.nn.functional.hardswish, torch.tensor([3e38])),
 }
 
@@ -35,6 +40,8 @@ def test_finding_in_a_forward_is_violated(name):
 
 GRADIENTS = {
     "layer norm in bfloat16": (layer_norm, (seeded(1, 64, offset=100).bfloat16(),)),
+    "asinh at large arguments": (torch.asinh, (torch.tensor([1e30]),)),
+    "hardsigmoid in float64": (torch.nn.functional.hardsigmoid, (torch.tensor([0.5], dtype=torch.float64),)),
     "atan2 at tiny arguments": (torch.atan2, (torch.tensor([1e-20]), torch.tensor([1e-21]))),
 }
 
