@@ -31,7 +31,7 @@ from kernels_core.formats import Format, format_of, ulp
 from kernels_core.program import Program, Ref
 from kernels_core.threads import share
 
-CHUNK = 1 << 15  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
+CHUNK = 1 << 16  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
 _SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid|
 
 
@@ -118,7 +118,7 @@ def decide(
     for seen in share(work, list(range(0, len(verdict), CHUNK)), mid.device):
         if figures is not None:
             figures.error_ulp, figures.used = max(figures.error_ulp, seen.error_ulp), max(figures.used, seen.used)
-    if source is None or not bool(verdict.any()):
+    if source is None or not len(verdict) or not int(verdict.max()):
         return verdict.reshape(actual.shape)
     waiting = torch.nonzero(verdict == Element.UNDECIDED).reshape(-1).numpy()
     if len(waiting):

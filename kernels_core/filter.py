@@ -26,6 +26,7 @@ from kernels_core.errors import InvariantError, UsageError
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step, replace_refs
 from kernels_core.rules import registry
+from kernels_core.rules.cones import elementwise_tiles
 from kernels_core.threads import share
 from kernels_core.tiles import Run, narrow_index, schedule
 
@@ -214,8 +215,16 @@ def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arith
 
     def work(pieces: Iterator[tuple[int, tuple[slice, ...]]]) -> Arithmetic:
         own = dataclasses.replace(arithmetic, ties=0, rad_lost=False)
+        locals_: dict[tuple[int, ...], list[Local]] = {}
         for number, piece in pieces:
-            _evaluate_piece(run, number, piece, values, own, whole, totals)
+            box = tuple(s.stop - s.start for s in piece)
+            if box not in locals_:
+                locals_[box] = [Local(own, step, box) for step in run.steps] + [
+                    Local(own, step) for step in run.closing
+                ]
+            found = _evaluate_piece(run, number, piece, values, locals_[box], totals)
+            for ref, assembled in whole.items():
+                assembled.put(piece, box, found[ref])
         return own
 
     for own in share(work, list(enumerate(run.pieces())), values.device()):
@@ -232,27 +241,48 @@ def _evaluate_piece(
     number: int,
     piece: tuple[slice, ...],
     values: Values,
-    arithmetic: Arithmetic,
-    whole: Mapping[Ref, _Assembled],
+    locals_: list[Local],
     totals: Mapping[int, _Total],
-) -> None:
-    local: dict[Ref, Enclosure] = {}
+) -> dict[Ref, Enclosure]:
+    """Return the results of the run's steps within one tile; parts of closing sums go to their totals."""
+    found: dict[Ref, Enclosure] = {}
     inside = {step.number for step in run.steps}
-    box = tuple(s.stop - s.start for s in piece)
-    for step in (*run.steps, *run.closing):
+    for step, local in zip((*run.steps, *run.closing), locals_, strict=True):
         operands = [
-            local[ref] if ref.step in inside else values.tile(ref, narrow_index(meta, step, piece))
+            found[ref] if ref.step in inside else values.tile(ref, narrow_index(meta, step, piece))
             for ref, meta in zip(step.operands, step.operand_metas, strict=True)
         ]
+        elementwise = registry()[step.name].tiles is elementwise_tiles
+        if elementwise:
+            operands = [_compact(operand) for operand in operands]
         args, kwargs = replace_refs((step.args, step.kwargs), _each(operands))
         if step.number in totals:
-            totals[step.number].add(number, registry()[step.name].partial(Local(arithmetic, step), *args, **kwargs))  # type: ignore[misc]
+            totals[step.number].add(number, registry()[step.name].partial(local, *args, **kwargs))  # type: ignore[misc]
             continue
-        for output, value in enumerate(_apply(step, args, kwargs, operands, Local(arithmetic, step, box))):
+        for output, value in enumerate(_apply(step, args, kwargs, operands, local)):
             if value is not None:
-                local[Ref(step.number, output)] = value
-    for ref, assembled in whole.items():
-        assembled.put(piece, box, local[ref])
+                found[Ref(step.number, output)] = _expanded(value, local.shape) if elementwise else value
+    return found
+
+
+def _compact(value: Enclosure) -> Enclosure:
+    """Return an expanded tensor with size 1 where it repeats itself: elementwise rules work on what is different."""
+    parts = [part for part in (value.mid, value.bound, value.unsure) if part is not None]
+    repeats = [
+        n > 1 and all(part.dim() == len(value.shape) and part.stride(d) == 0 for part in parts)
+        for d, n in enumerate(value.shape)
+    ]
+    if not any(repeats):
+        return value
+    index = tuple(slice(0, 1) if again else slice(None) for again in repeats)
+    return Enclosure(*(None if p is None else p[index] for p in (value.mid, value.bound, value.unsure)))  # type: ignore[arg-type]
+
+
+def _expanded(value: Enclosure, shape: tuple[int, ...]) -> Enclosure:
+    if tuple(value.shape) == shape:
+        return value
+    parts = (value.mid, value.bound, value.unsure)
+    return Enclosure(*(None if part is None else part.expand(shape) for part in parts))  # type: ignore[arg-type]
 
 
 def _each(operands: list[Enclosure]) -> Callable[[Ref], Enclosure]:

@@ -24,7 +24,9 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorRepo
     figures = Figures()
     verdict, kinks = result.verdict_and_kinks(actual, figures)
     counts = (
-        [int((verdict == element).sum()) for element in Element] if bool(verdict.any()) else [verdict.numel(), 0, 0, 0]
+        [int((verdict == element).sum()) for element in Element]
+        if verdict.numel() and int(verdict.max())
+        else [verdict.numel(), 0, 0, 0]
     )
     failure = None
     if counts[Element.VIOLATED]:

@@ -11,6 +11,7 @@ then the rounding of the operation. Derivation of the quotient: a'/b' - a/b = ((
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -131,6 +132,8 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
     if is_integral(local):
         return integral(local, a, b)
     (x, x_bound), (y, y_bound) = parts(a), parts(b)
+    if isinstance(y, float) and isinstance(x, torch.Tensor) and abs(y) >= 1 and math.frexp(abs(y))[0] == 0.5:
+        return Enclosure(x * y, None if x_bound is None else x_bound * abs(y))  # a power of two scales exactly
     bound = _product_bound(x, x_bound, y, y_bound)
     bound = plus(bound, _times(constant_rounding(local, b), _upper(x, x_bound)))
     bound = plus(bound, _times(constant_rounding(local, a), _upper(y, y_bound)))
@@ -151,12 +154,18 @@ def exact_zeros(local: Local, value: Enclosure, *factors: tuple[Any, Any]) -> En
 
 
 def _product_bound(x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
-    bound = None
-    if y_bound is not None:
-        bound = _magnitude(x) * y_bound
-    if x_bound is not None:
-        bound = plus(bound, x_bound * _upper(y, y_bound))
-    return bound
+    if x_bound is None or y_bound is None:
+        if y_bound is not None:
+            return _magnitude(x) * y_bound
+        return None if x_bound is None else x_bound * _magnitude(y)
+    if x.numel() < y.numel():
+        x, x_bound, y, y_bound = y, y_bound, x, x_bound
+    bound = (_magnitude(x) + x_bound) if x_bound.shape != x.shape else _magnitude(x).add_(x_bound)
+    bound = bound.mul_(y_bound) if bound.shape == torch.broadcast_shapes(bound.shape, y_bound.shape) else bound * y_bound
+    other = _magnitude(y)
+    if torch.broadcast_shapes(bound.shape, x_bound.shape, other.shape) == bound.shape:
+        return bound.addcmul_(x_bound, other)
+    return torch.addcmul(bound, x_bound, other)
 
 
 def _times(factor: float, magnitude: Any) -> Any:

@@ -186,6 +186,11 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
     high = x.abs() + reach * _OWN
     if p == 0:
         return Enclosure(y, torch.zeros_like(y))
+    if p == 1:
+        return Enclosure(x, reach)
+    if p == 2:  # (|x| + X)^2 - x^2 = X (2 |x| + X)
+        moved = x.abs().mul_(2).add_(reach).mul_(reach)
+        return exact_zeros(local, local.rounded(y, moved, ulp), (x, reach))
     if p >= 1:  # |f'| grows with |x|
         moved = abs(p) * torch.pow(high, p - 1) * reach * _OWN
         if p != int(p):  # NaN for a negative number, see `root`

@@ -24,7 +24,7 @@ from kernels_core.threads import share
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Copies = dict[Any, Any]
 
-_PIECE = 1 << 15  # elements converted at a time: the float64 temporaries stay in the cache
+_PIECE = 1 << 16  # elements converted at a time: the float64 temporaries stay in the cache
 _SMALLEST = 1 << 14  # operands with fewer elements are not worth the conversion
 _LARGEST_INNER = 1 << 21
 
