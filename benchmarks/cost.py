@@ -1,6 +1,6 @@
 """What a check costs: time against PyTorch's own float64 forward and backward, peak memory against the float64 tensors.
 
-    python -m benchmarks.cost [case ...]
+    python -m benchmarks.cost [case ...] [--cpu]
 
 One process, two threads, after a warm-up. A case's time is that of the whole verification (`verify`: trace, run the
 kernel, bound, decide, fill the report's row); the column "check" is the part that certifies (`Check.both` and
@@ -8,6 +8,9 @@ kernel, bound, decide, fill the report's row); the column "check" is the part th
 memory is that of a fresh process per case: the growth of the resident set during `verify`, over the float64 tensors
 that the check is about: inputs, upstream gradients, outputs and gradients. The verdicts must not depend on the tile
 size nor on the number of threads.
+
+With --cpu one thread is used and its CPU time is compared: for machines whose cores are busy with something else, where
+threads that wait for each other say more about the neighbours than about the work.
 """
 
 from __future__ import annotations
@@ -97,14 +100,14 @@ def codes(
     return [result.verdict(value) for result, value in zip(results.values(), actual, strict=True)]
 
 
-def seconds(function: Callable[[], Any]) -> float:
-    """Return the wall-clock time of one call."""
-    start = time.perf_counter()
+def seconds(function: Callable[[], Any], clock: Callable[[], float]) -> float:
+    """Return the time of one call."""
+    start = clock()
     function()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def ratios(case: Case) -> tuple[float, float, float]:
+def ratios(case: Case, clock: Callable[[], float]) -> tuple[float, float, float]:
     """Return (milliseconds of float64, check / float64, verify / float64)."""
     inputs = case.inputs()
     upstream = torch.randn(case.function(**inputs).shape)
@@ -122,7 +125,7 @@ def ratios(case: Case) -> tuple[float, float, float]:
 
     for warm_up in (plain, check, whole) * 2:
         warm_up()
-    rounds = [(seconds(plain), seconds(check), seconds(plain), seconds(whole)) for _ in range(PAIRS)]
+    rounds = [tuple(seconds(part, clock) for part in (plain, check, plain, whole)) for _ in range(PAIRS)]
     return (statistics.median(1e3 * r[0] for r in rounds), statistics.median(r[1] / r[0] for r in rounds),
             statistics.median(r[3] / r[2] for r in rounds))  # fmt: skip
 
@@ -134,7 +137,7 @@ def verdicts_agree(case: Case) -> bool:
     actual = forward_backward(case.function, inputs, upstream)
     for value in actual:  # some elements on either side of their bounds
         value.view(-1)[::97] *= 1 + 2.0**-18
-    found, usual = [], tiles.TILE_ELEMENTS
+    found, usual, before = [], tiles.TILE_ELEMENTS, torch.get_num_threads()
     try:
         for elements, threads in ((usual, THREADS), (usual // 8, THREADS), (usual, 1)):
             tiles.TILE_ELEMENTS = elements
@@ -142,7 +145,7 @@ def verdicts_agree(case: Case) -> bool:
             found.append(codes(case.function, inputs, upstream, actual))
     finally:
         tiles.TILE_ELEMENTS = usual
-        torch.set_num_threads(THREADS)
+        torch.set_num_threads(before)
     return all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
@@ -175,8 +178,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", default=list(CASES), help="names of cases; all by default")
     parser.add_argument("--memory", metavar="CASE", help="print the memory ratio of one case and nothing else")
+    parser.add_argument("--cpu", action="store_true", help="compare the CPU time of one thread")
     options = parser.parse_args()
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(1 if options.cpu else THREADS)
+    clock = time.thread_time if options.cpu else time.perf_counter
     if options.memory:
         print(memory_here(CASES[options.memory]))
         return 0
@@ -186,7 +191,7 @@ def main() -> int:
     )
     for name in options.cases:
         case = CASES[name]
-        plain, check, whole = ratios(case)
+        plain, check, whole = ratios(case, clock)
         memory, same = memory_ratio(name), verdicts_agree(case)
         broken |= whole > case.time or memory > case.memory or not same
         print(
