@@ -1,4 +1,6 @@
-"""The exception tree: every error that a caller can cause says what is wrong and what to do next.
+"""The exception tree.
+
+Every error that a caller can cause says what is wrong and what to do next.
 
     ExactRefError            a caller's mistake; the command line prints its text and exits 2
     +-- UsageError           a wrong shape, dtype, name or value (also a ValueError)

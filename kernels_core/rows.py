@@ -87,7 +87,8 @@ def explain(result: Result, actual: Tensor, failing: Tensor) -> Failure:
               float(excess[o] / step[o]), _ratio(float(value[o]), float(exact[k])))
         for k, o in enumerate(order.tolist())
     )  # fmt: skip
-    return Failure(elements, pattern(failing), diagnosis(value, mid, bound), tuple(actual.stride()))
+    found = diagnosis(value, mid, bound) or transposition(result, actual)
+    return Failure(elements, pattern(failing), found, tuple(actual.stride()))
 
 
 def _number(value: Tensor) -> Any:
@@ -96,7 +97,7 @@ def _number(value: Tensor) -> Any:
 
 def _ratio(actual: float, exact: float) -> float | None:
     ratio = actual / exact if exact else math.nan
-    return ratio if math.isfinite(ratio) else None
+    return ratio + 0.0 if math.isfinite(ratio) else None  # never -0.0
 
 
 def pattern(failing: Tensor) -> str:
@@ -111,15 +112,15 @@ def pattern(failing: Tensor) -> str:
         hit = failing.any(dim=others) if others else failing
         indices = torch.nonzero(hit).reshape(-1).tolist()
         if len(indices) < failing.shape[dim]:
-            lines.append(f"{_dim_name(dim, failing.dim())} {_ranges(indices, failing.shape[dim])}")
+            lines.append(f"{_dim_name(dim, failing.dim(), len(indices))} {_ranges(indices, failing.shape[dim])}")
     return head + (": " + ", ".join(lines) if lines else "")
 
 
-def _dim_name(dim: int, rank: int) -> str:
+def _dim_name(dim: int, rank: int, count: int) -> str:
     if rank == 1:
         return "index"
     if rank == 2:
-        return ("rows", "columns")[dim]
+        return ("row", "column")[dim] + "s" * (count > 1)
     return f"dimension {dim}:"
 
 
@@ -135,10 +136,19 @@ def _ranges(indices: list[int], size: int) -> str:
     if len(runs) > 4:
         text += f" and {len(runs) - 4} more runs"
     if len(runs) == 1 and runs[0][1] == size - 1 and size > len(indices):
-        text += f" (the last {len(indices)})"
-    if len(indices) > 2 and len({b - a for a, b in itertools.pairwise(indices)}) == 1 and indices[1] - indices[0] > 1:
-        text += f" (every {indices[1] - indices[0]}th)"
+        text += f" (the last {len(indices)})" if len(indices) > 1 else " (the last)"
+    step = indices[1] - indices[0] if len(indices) > 2 else 1
+    if step > 1 and all(b - a == step for a, b in itertools.pairwise(indices)):
+        text += f" (step {step})"
     return text
+
+
+def transposition(result: Result, actual: Tensor) -> tuple[str, ...]:
+    """Return the line that says so where a failing square tensor is covered once its last two dimensions swap."""
+    if actual.dim() < 2 or actual.shape[-1] != actual.shape[-2]:
+        return ()
+    covered = bool(result.covers(actual.mT).all())
+    return ("transposed: with its last two dimensions swapped every element is covered",) if covered else ()
 
 
 def diagnosis(actual: Tensor, exact: Tensor, bound: Tensor) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Run a kernel forward and backward, decide every element, and report.
 
+Three ways to ask for it:
+
     verify(function, inputs, reference=...)     for the command line: inputs by name, reference optional
     check(function, args, reference=...)        the same for a notebook
     assert_covered(function, args, ...)         raises with the full report
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +20,7 @@ from typing import Any
 import torch
 
 from kernels_core import tracing
-from kernels_core.errors import ExactRefError, NotCovered, UsageError
+from kernels_core.errors import ExactRefError, NotCovered, TraceError, UnsupportedOperation, UsageError
 from kernels_core.reference import Check, Reference, Result, reference
 from kernels_core.report import InputReport, Raised, Report, TensorReport
 from kernels_core.rows import mismatch_row, row
@@ -56,35 +59,42 @@ def verify(
         name: of the case.
 
     Raises:
-        ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never for a fault of the kernel.
+        ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
     """
     start = time.monotonic()
     ref = _reference(function, reference, reference_backward, surrogate)
     arguments = _fit(ref, inputs)
     check = Check(ref, arguments, profile=profile, wrt=wrt, kinks=kinks)
-    upstream = list(grads) if grads is not None else draw_upstream(check, seed)
     rows: list[TensorReport] = []
-    raised = None
+    raised: Raised | None = None
+    notes: tuple[str, ...] = ()
     try:
+        _trace(function, inputs, check, own=reference is None)
+        upstream = list(grads) if grads is not None else draw_upstream(check, seed)
         outputs, gradients = run_kernel(function, inputs, arguments, check, upstream)
-        results = check.both(upstream)
-        rows = _rows(results, outputs, gradients)
+        rows = _rows(check, upstream, outputs, gradients)
+        notes = () if gradients is not None else ("gradients not checked: an output has another shape",)
     except _KernelRaisedError as error:
         raised = error.raised
     device = next((str(t.device) for t in check.tensors.values()), "cpu")
     return Report(
-        name=name or _title(function), function=_title(function), reference=ref.name, inputs=tuple(_inputs(arguments, check)),
-        tensors=tuple(rows), raised=raised, seed=seed, profile=profile, device=device, seconds=time.monotonic() - start,
+        name=name or _title(function), function=_title(function), reference=ref.name,
+        inputs=tuple(_inputs(arguments, check)), tensors=tuple(rows), raised=raised, seed=seed, profile=profile,
+        device=device, seconds=time.monotonic() - start, notes=notes,
     )  # fmt: skip
 
 
-def check(function: Callable[..., Any], args: Sequence[Any], *, reference: Callable[..., Any] | None = None, **options: Any) -> Report:
+def check(
+    function: Callable[..., Any], args: Sequence[Any], *, reference: Callable[..., Any] | None = None, **options: Any
+) -> Report:
     """Verify a kernel on positional arguments; options as in `verify`."""
     ref = _reference(function, reference, None, False)
     return verify(function, tracing.bind(ref.function, list(args), {}), reference=ref, **options)
 
 
-def assert_covered(function: Callable[..., Any], args: Sequence[Any], *, reference: Callable[..., Any] | None = None, **options: Any) -> None:
+def assert_covered(
+    function: Callable[..., Any], args: Sequence[Any], *, reference: Callable[..., Any] | None = None, **options: Any
+) -> None:
     """Raise NotCovered with the full report unless every element of every output and gradient is covered."""
     __tracebackhide__ = True
     report = check(function, args, reference=reference, **options)
@@ -99,40 +109,85 @@ def summary(report: Report) -> str:
         lines += [f"{report.raised.phase} raised: {report.raised.message}", report.raised.frames]
     for found in report.tensors:
         lines.append(
-            f"  {found.name} {found.dtype}{list(found.shape)}: {found.covered} of {found.elements} covered, {found.violated} violated, "
-            f"{found.undecided} undecided, {found.unconstrained} unconstrained"
+            f"  {found.name} {found.dtype}{list(found.shape)}: {found.covered} of {found.elements} covered, "
+            f"{found.violated} violated, {found.undecided} undecided, {found.unconstrained} unconstrained"
         )
         if found.failure is not None:
             lines += [f"    {line}" for line in (found.failure.pattern, *found.failure.diagnosis)]
             for e in found.failure.elements[:3]:
-                lines.append(f"    {list(e.index)}: got {e.actual!r}, admissible [{e.lower!r}, {e.upper!r}], exact {e.exact!r}")
+                admissible = f"[{e.lower!r}, {e.upper!r}]"
+                lines.append(f"    {list(e.index)}: got {e.actual!r}, admissible {admissible}, exact {e.exact!r}")
         if found.note:
             lines.append(f"    {found.note}")
     return "\n".join(lines)
 
 
-def _reference(function: Callable[..., Any], given: Callable[..., Any] | None, backward: Callable[..., Any] | None, surrogate: bool) -> Reference:
-    if given is None:
-        if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
-            given = function.forward if isinstance(function, torch.nn.Module) else function
-        else:
-            return reference(forward_of(function), backward=backward, surrogate=surrogate, name=f"{function.__name__}.forward")
-    return reference(given, backward=backward, surrogate=surrogate)
+def _reference(
+    function: Callable[..., Any],
+    given: Callable[..., Any] | None,
+    backward: Callable[..., Any] | None,
+    surrogate: bool,
+) -> Reference:
+    if given is not None:
+        return reference(given, backward=backward, surrogate=surrogate)
+    own, name = function, _title(function)
+    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
+        own, name = forward_of(function), f"{name}.forward"
+    elif isinstance(function, torch.nn.Module):
+        own, name = function.forward, f"{name}.forward"
+    return reference(own, backward=backward, surrogate=surrogate, name=name)
 
 
 def _fit(ref: Reference, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the inputs under the reference's parameter names: matched by name where all fit, else by position."""
     parameters = ref.signature.parameters
-    if all(name in parameters for name in inputs):
-        return dict(inputs)
-    return tracing.bind(ref.function, list(inputs.values()), {})
+    if not all(name in parameters for name in inputs):
+        return tracing.bind(ref.function, list(inputs.values()), {})
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in variadic]
+    missing = [name for name in required if name not in inputs]
+    if missing:
+        raise UsageError(f"no input is given for {', '.join(missing)} of {ref.name}{_signature(ref)}\n"
+                         f"given: {', '.join(inputs) or 'none'}")  # fmt: skip
+    return dict(inputs)
+
+
+def _signature(ref: Reference) -> str:
+    return f"({', '.join(ref.signature.parameters)})"
+
+
+def _trace(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check, own: bool) -> None:
+    """Trace the forward; a kernel that is its own reference and raises by itself too is a kernel that raised."""
+    try:
+        with _quiet():
+            _ = check.forward
+    except UnsupportedOperation:
+        raise
+    except TraceError:
+        if own:
+            leaves = {n: t.detach().clone() for n, t in check.tensors.items()}
+            with torch.random.fork_rng(devices=[]), _phase("forward"):
+                _call(function, inputs, tracing.with_tensors(check.arguments, leaves))
+        raise
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PyTorch from logging a traceback for what the caller is told in one message."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def draw_upstream(check: Check, seed: int) -> list[Tensor]:
     """Draw upstream gradients per element in logical order, independent per output."""
     generator = torch.Generator().manual_seed(seed + 0x5EED)
     device = next((t.device for t in check.tensors.values()), torch.device("cpu"))
-    return [torch.randn(m.shape, generator=generator, dtype=torch.float32).to(m.dtype).to(device) for m in check.cotangents.values()]
+    drawn = [(torch.randn(m.shape, generator=generator, dtype=torch.float32), m) for m in check.cotangents.values()]
+    return [numbers.to(m.dtype).to(device) for numbers, m in drawn]
 
 
 class _KernelRaisedError(Exception):
@@ -151,26 +206,42 @@ def _phase(name: str) -> Iterator[None]:
         raise _KernelRaisedError(Raised(name, f"{type(error).__name__}: {error}", user_frames(error))) from error
 
 
+_NOT_THE_USERS = ("/torch/", "kernels_core", "exactref_cli")
+
+
 def user_frames(error: BaseException) -> str:
     """Return the traceback of an exception without the frames of PyTorch and of this program."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(p in f.filename for p in ("/torch/", "kernels_core", "exactref_cli"))]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(p in f.filename for p in _NOT_THE_USERS)]
     return "".join(traceback.format_list(frames)).rstrip()
 
 
-def run_kernel(function: Callable[..., Any], inputs: Mapping[str, Any], arguments: Mapping[str, Any], check: Check,
-               upstream: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
-    """Run forward and backward on fresh copies of the inputs; return outputs and gradients by name."""
+def run_kernel(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    check: Check,
+    upstream: Sequence[Tensor],
+) -> tuple[dict[str, Tensor], dict[str, Tensor | None] | None]:
+    """Run forward and backward on fresh copies of the inputs; return outputs and gradients by name.
+
+    The gradients are None where the outputs have other shapes than the reference's: there is no upstream for them.
+    """
     leaves = {n: t.detach().clone().requires_grad_(n in check.wrt) for n, t in check.tensors.items()}
     placed = tracing.with_tensors(arguments, leaves)
-    call = function.apply if isinstance(function, type) and issubclass(function, torch.autograd.Function) else function
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         with _phase("forward"):
-            result = call(*placed.values()) if _positional(function, inputs) else tracing.call_bound(function, placed)
-            names, tensors = tracing.output_names(result)
+            names, tensors = tracing.output_names(_call(function, inputs, placed))
         outputs = dict(zip(names, tensors, strict=True))
-        with _phase("backward"):
-            gradients = _gradients(outputs, leaves, check, upstream)
+        gradients = None
+        if all(outputs[n].shape == m.shape for n, m in check.cotangents.items() if n in outputs):
+            with _phase("backward"):
+                gradients = _gradients(outputs, leaves, check, upstream)
     return {n: t.detach() for n, t in outputs.items()}, gradients
+
+
+def _call(function: Callable[..., Any], inputs: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:
+    call = function.apply if isinstance(function, type) and issubclass(function, torch.autograd.Function) else function
+    return call(*placed.values()) if _positional(function, inputs) else tracing.call_bound(function, placed)
 
 
 def _positional(function: Any, inputs: Mapping[str, Any]) -> bool:
@@ -183,33 +254,47 @@ def _positional(function: Any, inputs: Mapping[str, Any]) -> bool:
     return True
 
 
-def _gradients(outputs: Mapping[str, Tensor], leaves: Mapping[str, Tensor], check: Check, upstream: Sequence[Tensor]) -> dict[str, Tensor | None]:
+def _gradients(
+    outputs: Mapping[str, Tensor], leaves: Mapping[str, Tensor], check: Check, upstream: Sequence[Tensor]
+) -> dict[str, Tensor | None]:
     wanted = [leaves[name] for name in check.wrt]
-    pairs = [(t, g) for t, g in zip((outputs[n] for n in check.cotangents if n in outputs), upstream, strict=False) if t.requires_grad]
+    returned = (outputs[name] for name in check.cotangents if name in outputs)
+    pairs = [(t, g) for t, g in zip(returned, upstream, strict=False) if t.requires_grad]
     found: Sequence[Tensor | None] = [None] * len(wanted)
     if pairs and wanted:
         found = torch.autograd.grad([t for t, _ in pairs], wanted, [g.clone() for _, g in pairs], allow_unused=True)
     return {f"grad_{name}": grad for name, grad in zip(check.wrt, found, strict=True)}
 
 
-def _rows(results: Mapping[str, Result], outputs: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None]) -> list[TensorReport]:
-    rows = []
-    for name, result in results.items():
-        kind = "gradient" if name.startswith("grad_") else "output"
-        actual = gradients.get(name) if kind == "gradient" else outputs.get(name)
-        note = ""
-        if actual is None and kind == "gradient":
-            actual, note = torch.zeros(result.meta.shape, dtype=result.meta.dtype), "the backward returned None, which means zero"
-        try:
-            if actual is None:
-                raise UsageError(f"{name}: the kernel returned no such output; it returned {', '.join(outputs)}")
-            rows.append(row(result, actual, kind, note))
-        except UsageError as error:
-            rows.append(mismatch_row(result, kind, str(error).splitlines()[0]))
+def _rows(
+    check: Check,
+    upstream: Sequence[Tensor],
+    outputs: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor | None] | None,
+) -> list[TensorReport]:
+    results = check.outputs() if gradients is None else check.both(upstream)
     extra = [name for name in outputs if name not in results]
-    if extra and rows:
-        raise UsageError(f"the kernel returned {', '.join(extra)}, which the reference does not have\nlet both return the same outputs")
-    return rows
+    if extra:
+        wanted = ", ".join(check.forward.outputs)
+        raise UsageError(f"the kernel returned {', '.join(outputs)}; the reference has {wanted}\n"
+                         "let both return the same outputs")  # fmt: skip
+    return [_row_of(result, name, outputs, gradients or {}) for name, result in results.items()]
+
+
+def _row_of(
+    result: Result, name: str, outputs: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None]
+) -> TensorReport:
+    kind = "gradient" if name.startswith("grad_") else "output"
+    actual, note = gradients.get(name) if kind == "gradient" else outputs.get(name), ""
+    if actual is None and kind == "gradient":
+        actual = torch.zeros(result.meta.shape, dtype=result.meta.dtype, device=result.enclosure.mid.device)
+        note = "the backward returned None, which means zero"
+    try:
+        if actual is None:
+            raise UsageError(f"the kernel returned no such output; it returned {', '.join(outputs)}")
+        return row(result, actual, kind, note)
+    except UsageError as error:
+        return mismatch_row(result, kind, str(error).splitlines()[0].removeprefix(f"{name}: "))
 
 
 def _title(function: Any) -> str:
@@ -222,4 +307,3 @@ def _inputs(arguments: Mapping[str, Any], check: Check) -> Iterator[InputReport]
             yield InputReport(name, f"{str(value.dtype)[6:]}{list(value.shape)}", name in check.wrt)
         else:
             yield InputReport(name, repr(value)[:80], False)
-

@@ -20,8 +20,7 @@ def show(console: Console, report: Report, row: TensorReport, repeat: str) -> No
     failure = row.failure
     if failure is None:
         return
-    found = f" on {row.violated} of {count(row.elements, 'element')}: {failure.pattern}"
-    console.print(Text.assemble(f"\n  {row.name} is ", ("violated", style("violated")), found))
+    console.print(Text.assemble(f"\n  {row.name} is ", ("violated", style("violated")), f": {failure.pattern}"))
     for line in failure.diagnosis:
         console.print(Text(f"  {line}"))
     if failure.elements:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from exactref_cli.render.console import number, sizes, style
-from kernels_core.report import TensorReport
+from kernels_core.report import TensorReport, Verdict
 
 _COUNTS = ("elements", "covered", "violated", "undecided", "unconstrained")
 
@@ -39,4 +39,6 @@ def _cells(row: TensorReport, audited: bool) -> list[str | Text]:
     cells += [str(getattr(row, name)) for name in _COUNTS]
     cells += [number(row.max_error_ulp), number(row.bound_ulp), number(row.used)]
     cells += [row.precision] * audited
-    return [*cells, Text(row.verdict.value, style(row.verdict.value))]
+    empty = not row.elements and row.verdict is Verdict.COVERED
+    words = (Verdict.NOTHING if empty else row.verdict).value  # nothing is never shown as covered
+    return [*cells, Text(words, style(words))]
