@@ -24,9 +24,23 @@ Format = Annotated[str, typer.Option("--format", help="table or json.")]
 Output = Annotated[Path | None, typer.Option("--output", help="Write the report there instead of standard output.")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            sys.stdout.write(f"exactref {version('exactref-cli')}\n")
+        except PackageNotFoundError:
+            sys.stdout.write("exactref, not installed\n")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Certify the outputs and gradients of custom autograd Functions and kernels, element by element."""
 

@@ -170,6 +170,8 @@ def _require_words(options: Options) -> None:
     asked.append(("--kinks", options.kinks, ("accept", "convention")))
     if options.profile is not None:
         asked.append(("--profile", options.profile, tuple(PROFILES)))
+    if wrong := inputs.wrong_device(options.device):
+        raise UsageError(f"--device: {wrong}")
     for option, word, known in asked:
         if word not in known:
             raise UsageError(f"{option}: wanted one of {', '.join(known)}, found {word!r}{nearest(word, known)}")

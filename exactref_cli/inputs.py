@@ -66,6 +66,19 @@ def dtype_named(name: str) -> torch.dtype:
     return found
 
 
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+
+
+def wrong_device(name: str) -> str:
+    """Return why `name` names no device at all, "" where it does (it may still be missing here)."""
+    try:
+        torch.device(name)
+    except RuntimeError:
+        hint = nearest("cuda" if name == "gpu" else name, DEVICES)
+        return f"wanted one of {', '.join(DEVICES)}, found {name!r}{hint}"
+    return ""
+
+
 def draw(inputs: Sequence[Input], seed: int, device: str = "cpu") -> Drawn:
     """Draw the inputs one after the other from one generator.
 

@@ -59,13 +59,14 @@ def from_spec(file: spec.SpecFile) -> list[Case]:
     """Return the cases of one spec file.
 
     Raises:
-        SpecError: one or more targets cannot be loaded, or a profile is not known.
+        SpecError: one or more targets cannot be loaded, or a profile or device is not known.
     """
     mistakes: list[str] = []
     cases: list[Case] = []
     for place, check in enumerate(file.checks):
         loaded = _load(file, place, check, mistakes)
         _require_profiles(file, place, check, mistakes)
+        _require_devices(file, place, check, mistakes)
         if not mistakes:
             cases += _expand(file, check, loaded)
     if mistakes:
@@ -120,6 +121,15 @@ def _require_profiles(file: spec.SpecFile, place: int, check: schema.Check, mist
             label = ".".join(path)
             mistakes.append(f"{where}: checks[{place}].{label}: wanted one of {', '.join(PROFILES)}, "
                             f"found {name!r}{nearest(name, PROFILES)}")  # fmt: skip
+
+
+def _require_devices(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[str]) -> None:
+    for path, name in [
+        (("device",), check.device),
+        *((("matrix", "device"), d) for d in check.matrix.get("device", [])),
+    ]:
+        if wrong := inputs.wrong_device(name):
+            mistakes.append(f"{file.where('checks', place, *path)}: checks[{place}].{'.'.join(path)}: {wrong}")
 
 
 def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any]) -> Iterator[Case]:

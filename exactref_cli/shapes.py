@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import logging
 import warnings
@@ -60,7 +61,7 @@ def find(
     """Return inputs that the kernel accepts.
 
     Args:
-        kernel: what is called, with the inputs as positional arguments.
+        kernel: what is called, with the inputs as positional arguments, those that are keyword-only by name.
         text: how the user calls it, for messages.
         parameters: of the kernel.
         given: what the user fixed.
@@ -70,7 +71,7 @@ def find(
     Raises:
         UsageError: no candidate was accepted and the user did not fix all shapes.
     """
-    trial = _Trial(kernel, device)
+    trial = _Trial(kernel, device, frozenset(p.name for p in parameters if p.by_keyword))
     sizes = {**SIZES, **_sizes_of(kernel)}
     for inputs, level, fake in _attempts(parameters, given, dtype, sizes):
         if trial.accepts(inputs, level, fake):
@@ -100,7 +101,20 @@ def _described(given: Input) -> str:
 def _attempts(
     parameters: Sequence[Parameter], given: Given, dtype: torch.dtype, sizes: Mapping[str, int]
 ) -> Iterator[tuple[tuple[Input, ...], str, bool]]:
-    """Yield (inputs, how strict, on fake tensors), in the order in which they are to be tried."""
+    """Yield (inputs, how strict, on fake tensors), in the order in which they are to be tried.
+
+    With one tensor, a backward that raises on matrices is a fault: vectors and scalars, which would hide it, come last.
+    """
+    for attempt in _in_order(parameters, given, dtype, sizes):
+        tensors = [one for one in attempt[0] if isinstance(one, TensorInput)]
+        if len(tensors) == 1 and len(tensors[0].shape) > 1:
+            yield attempt
+    yield from _in_order(parameters, given, dtype, sizes)
+
+
+def _in_order(
+    parameters: Sequence[Parameter], given: Given, dtype: torch.dtype, sizes: Mapping[str, int]
+) -> Iterator[tuple[tuple[Input, ...], str, bool]]:
     plans = [True, False] if any(p.guess is not None and not p.has_default for p in parameters) else [False]
     for level, fake, kinds in ORDER:
         for kind, plain in itertools.product(kinds, plans):
@@ -249,9 +263,9 @@ def _inputs(
 class _Trial:
     """Calls the kernel on candidates; remembers why the first one failed."""
 
-    def __init__(self, kernel: Kernel, device: str) -> None:
+    def __init__(self, kernel: Kernel, device: str, by_keyword: frozenset[str]) -> None:
         self.call = kernel.apply if isinstance(kernel, type) and hasattr(kernel, "apply") else kernel
-        self.device = device
+        self.device, self.by_keyword = device, by_keyword
         self.first_error = ""
 
     def accepts(self, inputs: Sequence[Input], level: str, fake: bool) -> bool:
@@ -268,7 +282,8 @@ class _Trial:
     def _runs(self, inputs: Sequence[Input], level: str, fake: bool) -> bool:
         values = {g.name: _empty(g, self.device) for g in inputs} if fake else draw(inputs, 0, self.device).values
         leaves = [v.requires_grad_() for v in values.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
-        result = self.call(*values.values())
+        named = {name: values.pop(name) for name in self.by_keyword}
+        result = self.call(*values.values(), **named)
         outputs = [t for t in (result if isinstance(result, (tuple, list)) else [result]) if _differentiable(t)]
         if level == "forward":
             return True
@@ -280,11 +295,11 @@ class _Trial:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep PyTorch from logging what a trial gets wrong, and the kernel's warnings for its run."""
+    """Keep PyTorch from logging what a trial gets wrong; the kernel warns and prints in its run."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before, logger.disabled = logger.disabled, True
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -44,6 +44,7 @@ class Parameter:
         has_default, default: its default value.
         guess: a value to try where the parameter looks like a plain one, else None.
         looks_integer: its name is one of those used for indices and labels.
+        by_keyword: it cannot be given by position.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Parameter:
     default: Any
     guess: Any
     looks_integer: bool
+    by_keyword: bool = False
 
 
 def parameters(function: Callable[..., Any], text: str) -> tuple[Parameter, ...]:
@@ -66,7 +68,7 @@ def parameters(function: Callable[..., Any], text: str) -> tuple[Parameter, ...]
     variadic = [p.name for p in found if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if variadic:
         raise UsageError(f"{text} takes a varying number of arguments (*{variadic[0]})\nwrite a spec with inputs_from")
-    return tuple(_parameter(p) for p in found if p.kind is not p.KEYWORD_ONLY)
+    return tuple(_parameter(p) for p in found)
 
 
 def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,4 +80,5 @@ def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
 def _parameter(p: inspect.Parameter) -> Parameter:
     has_default = p.default is not p.empty
     guess = _ANNOTATED.get(p.annotation, _PLAIN.get(p.name)) if isinstance(p.annotation, (type, str)) else None
-    return Parameter(p.name, has_default, p.default if has_default else None, guess, p.name in _INTEGERS)
+    default = p.default if has_default else None
+    return Parameter(p.name, has_default, default, guess, p.name in _INTEGERS, p.kind is p.KEYWORD_ONLY)

@@ -176,6 +176,10 @@ def test_options_reach_the_engine(folder: Path, engine: Engine, exactref: Call, 
             "--dtype: wanted one of float64, float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, found 'bfloat', "
             'did you mean "bfloat16"?',
         ),
+        (
+            ["kernels:Square", "--device", "cud"],
+            "--device: wanted one of cpu, cuda, mps, xpu, found 'cud', did you mean \"cuda\"?",
+        ),
         (["kernels:Square", "--kinks", "acept"], "wanted one of accept, convention, found 'acept', did you mean \"a"),
         (["kernels:Square", "--profile", "eeee"], "--profile: wanted one of ieee, cuda"),
         (["kernels:Square", "--wrt", "X"], "--wrt: no floating tensor input is called 'X'"),
@@ -393,3 +397,20 @@ def test_command_line_without_arguments_shows_help(capsys: pytest.CaptureFixture
     assert stop.value.code == 2
     captured = capsys.readouterr()
     assert "gradcheck" in captured.out + captured.err
+
+
+def test_version_is_shown(exactref: Call) -> None:
+    code, out, _ = exactref("--version")
+    assert code == 0
+    assert out.startswith("exactref")
+
+
+def test_device_that_does_not_exist_is_a_mistake_of_the_spec(folder: Path, exactref: Call) -> None:
+    text = SPEC.replace("    expect: violated", "    device: gpu\n    matrix: {dtype: [float32], device: [cpu, cpx]}")
+    (folder / "spec.yaml").write_text(text, encoding="utf-8")
+    code, out, err = exactref("check", "spec.yaml")
+    assert (code, out) == (2, "")
+    assert err == (
+        "spec.yaml:10: checks[1].device: wanted one of cpu, cuda, mps, xpu, found 'gpu', did you mean \"cuda\"?\n"
+        "spec.yaml:11: checks[1].matrix.device: wanted one of cpu, cuda, mps, xpu, found 'cpx', did you mean \"cpu\"?\n"
+    )

@@ -189,3 +189,40 @@ def test_trial_leaves_no_trace(capfd: pytest.CaptureFixture[str]) -> None:
     found(WrongMatmul)
     assert torch.equal(torch.get_rng_state(), before)
     assert capfd.readouterr() == ("", "")
+
+
+class RowSum(torch.autograd.Function):
+    """The gradient has the shape of the output: right for a scalar alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return (2 * x).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return 2 * grad
+
+
+def test_scalar_that_would_hide_a_faulty_backward_is_not_chosen() -> None:
+    assert found(RowSum) == "x=16x32"
+
+
+def test_vector_is_chosen_where_the_forward_takes_nothing_else() -> None:
+    assert found(lambda x: torch.dot(x, x)) == "x=32"
+
+
+def test_keyword_only_parameters_are_given_by_name() -> None:
+    def scaled(x: torch.Tensor, *, weight: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return x * weight * scale
+
+    assert found(scaled) == "x=16x32 weight=16x32 scale=2.0"
+    assert found(scaled, values={"scale": 3.0}) == "x=16x32 weight=16x32 scale=3.0"
+
+
+def test_trial_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def loud(x: torch.Tensor) -> torch.Tensor:
+        print("hello")  # noqa: T201
+        return x * 2
+
+    found(loud)
+    assert capsys.readouterr() == ("", "")
