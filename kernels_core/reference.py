@@ -52,6 +52,10 @@ class Result:
     kinks: Enclosure | None = None
     budget: Budget = dataclasses.field(default_factory=Budget)
 
+    def __repr__(self) -> str:
+        """Return "Result(grad_A, float32[16, 32])"."""
+        return f"Result({self.name}, {str(self.meta.dtype)[6:]}{list(self.meta.shape)})"
+
     def covers(self, actual: Tensor) -> Tensor:
         """Return a BoolTensor of the shape of `actual`: True where a correct kernel may, for certain, return the value.
 
@@ -171,6 +175,10 @@ class Reference:
     surrogate: bool = False
     keeps: Callable[..., Any] | None = None
     algorithms: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return "Reference(matmul(A, B))"."""
+        return f"Reference({self.name}({', '.join(self.signature.parameters)}))"
 
     def __getattr__(self, name: str) -> Reference:
         """Return the algorithm called `name`."""

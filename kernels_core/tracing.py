@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -248,8 +249,13 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 @contextlib.contextmanager
 def _caller_state_kept() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        yield
+    logger = logging.getLogger("torch._subclasses.fake_tensor")  # logs a traceback for what becomes one message here
+    before, logger.disabled = logger.disabled, True
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            yield
+    finally:
+        logger.disabled = before
 
 
 def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]], sources: dict[str, str],

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,8 +158,7 @@ def _signature(ref: Reference) -> str:
 def _trace(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check, own: bool) -> None:
     """Trace the forward; a kernel that is its own reference and raises by itself too is a kernel that raised."""
     try:
-        with _quiet():
-            _ = check.forward
+        _ = check.forward
     except UnsupportedOperation:
         raise
     except TraceError:
@@ -169,17 +167,6 @@ def _trace(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check
             with torch.random.fork_rng(devices=[]), _phase("forward"):
                 _call(function, inputs, tracing.with_tensors(check.arguments, leaves))
         raise
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep PyTorch from logging a traceback for what the caller is told in one message."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def draw_upstream(check: Check, seed: int) -> list[Tensor]:

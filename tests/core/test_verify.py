@@ -112,3 +112,10 @@ def test_pattern_names_rows_and_columns(indices, text):
     failing = torch.zeros(8, 6, dtype=torch.bool)
     failing[indices] = True
     assert pattern(failing) == text
+
+
+def test_results_and_references_print_in_one_line():
+    A, B = seeded(2, 3), seeded(3, 4)
+    assert repr(er.matmul) == "Reference(matmul(A, B))"
+    assert repr(er.matmul(A, B)) == "Result(output, float32[2, 4])"
+    assert repr(er.matmul.backward(A, B, seeded(2, 4))["grad_A"]) == "Result(grad_A, float32[2, 3])"
