@@ -45,7 +45,7 @@ def _report(console: Console, report: Report, repeat: str) -> None:
         console.print(Text(f"  {line}"))
     if report.tensors:
         console.print()
-        put(console, coverage(report.tensors))
+        put(console, coverage(console, report.tensors))
     for place, line in enumerate(_remarks(report)):
         console.print(Text(("" if place else "\n") + f"  {line}"))
     if report.raised is not None:

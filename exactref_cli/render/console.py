@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console, RenderableType
 
-WIDTH = 128  # of files and pipes; the table needs this much, so narrower terminals wrap its lines
+WIDTH = 128  # of files and pipes; the whole table needs this much
 STYLES = {"covered": "green", "violated": "bold red", "raised": "bold red", "error": "bold red"}
 
 # Digits that identify a value of the format.
@@ -23,6 +24,19 @@ def on(stream: TextIO | None = None, width: int | None = None) -> Console:
     if width is None:
         console.width = max(WIDTH, console.width if console.is_terminal else 0)
     return console
+
+
+def room(console: Console) -> int:
+    """Return how many columns there are before lines wrap: those of the terminal, `WIDTH` elsewhere."""
+    try:
+        return os.get_terminal_size(console.file.fileno()).columns if console.is_terminal else console.width
+    except (OSError, ValueError):  # a terminal that has no size, or none behind the stream
+        return console.width
+
+
+def needs(console: Console, shown: RenderableType, indent: int = 2) -> int:
+    """Return how many columns `put` takes."""
+    return indent + console.measure(shown).maximum
 
 
 def put(console: Console, shown: RenderableType, indent: int = 2) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exactref_cli.render.console import count, exactly, number, put, style
+from exactref_cli.render.console import count, exactly, needs, number, put, room, style
 from exactref_cli.render.table import plain
 from kernels_core.report import Element, Failure, Report, TensorReport
 
@@ -25,10 +25,22 @@ def show(console: Console, report: Report, row: TensorReport, repeat: str) -> No
         console.print(Text(f"  {line}"))
     if failure.elements:
         console.print()
-        put(console, _elements(failure, row.dtype))
+        _put_elements(console, failure, row.dtype)
         console.print()
     for line in _facts(report, row, failure, repeat):
         console.print(Text(f"  {line}"))
+
+
+def _put_elements(console: Console, failure: Failure, dtype: str) -> None:
+    """Print the elements as a table, or one under the other where a terminal has no room for it."""
+    table = _elements(failure, dtype)
+    if needs(console, table) <= room(console):
+        put(console, table)
+        return
+    for element in failure.elements[:SHOWN]:
+        index, actual, interval, exact, outside, ratio = _cells(element, dtype)
+        console.print(Text(f"  {index} actual {actual}, admissible {interval}"))
+        console.print(Text(f"  {' ' * len(index)} exact {exact}, {outside} ulps outside, actual/exact {ratio}"))
 
 
 def _elements(failure: Failure, dtype: str) -> Table:

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exactref_cli.render.console import number, sizes, style
+from exactref_cli.render.console import needs, number, room, sizes, style
 from kernels_core.report import TensorReport, Verdict
 
 _COUNTS = ("elements", "covered", "violated", "undecided", "unconstrained")
+_MEASURED = ("max error\n(ulp)", "bound\n(ulp)", "used")
+
+# What a narrow terminal goes without, in this order: counts that are all zero, then what other columns tell as well.
+_DISPENSABLE = ("unconstrained", "undecided", "violated", "elements", "bound\n(ulp)", "dtype")
 
 
-def coverage(rows: Sequence[TensorReport]) -> Table:
-    """Return the coverage table of one case; the precision column only where the audit was run."""
+def coverage(console: Console, rows: Sequence[TensorReport]) -> Table:
+    """Return the coverage table of one case, without the columns that a narrow terminal has no room for."""
+    left_out: set[str] = set()
+    table = _table(rows, left_out)
+    for name in _DISPENSABLE:
+        if needs(console, table) <= room(console):
+            break
+        if name not in _COUNTS[2:] or not any(getattr(row, name) for row in rows):
+            left_out.add(name)
+            table = _table(rows, left_out)
+    return table
+
+
+def _table(rows: Sequence[TensorReport], left_out: Collection[str]) -> Table:
+    """Return the table; the precision column only where the audit was run."""
     audited = any(row.precision for row in rows)
-    table = plain("tensor", "shape", "dtype")
-    for name in (*_COUNTS, "max error\n(ulp)", "bound\n(ulp)", "used"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("precision", "verdict") if audited else ("verdict",):
-        table.add_column(name, no_wrap=True)
+    names = ["tensor", "shape", "dtype", *_COUNTS, *_MEASURED, *["precision"] * audited, "verdict"]
+    numbers = (*_COUNTS, *_MEASURED)
+    kept = [name for name in names if name not in left_out]
+    table = plain()
+    for name in kept:
+        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*_cells(row, audited))
+        cells = dict(zip(names, _cells(row, audited), strict=True))
+        table.add_row(*(cells[name] for name in kept))
     return table
 
 

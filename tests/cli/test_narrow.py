@@ -1,0 +1,53 @@
+"""On a narrow terminal nothing wraps: columns that tell nothing are left out, elements stand one under the other."""
+
+import io
+from typing import Any
+
+import pytest
+
+from exactref_cli.render import case
+from exactref_cli.render.console import on
+from exactref_cli.run import Case, Outcome
+
+NARROW = """\
+square: violated
+  Square against Square.forward
+  inputs: x float32[2, 3]
+  seed 0, profile ieee, device cpu, 0.25 s
+
+                                               max error  bound
+  tensor  shape  dtype    covered  violated        (ulp)  (ulp)      used  verdict
+  output  2x3    float32        6         0        0.498  0.709      0.96  covered
+  grad_x  2x3    float32        0         6     8.39e+06  0.709  4.19e+06  violated
+
+  grad_x is violated: all elements
+  all 6 failing elements are 1.5 times the exact value
+
+  [1, 2] actual 0.375, admissible [0.249999985, 0.250000015]
+         exact 0.25, 8.39e+06 ulps outside, actual/exact 1.5
+  [0, 1] actual nan, admissible [-1, -1]
+         exact -1, inf ulps outside, actual/exact -
+
+  and 4 more elements
+  shape [2, 3], strides [3, 1], float32, seed 0
+
+"""
+
+
+def screen(monkeypatch: pytest.MonkeyPatch, reports: Any, columns: int) -> str:
+    monkeypatch.setattr("exactref_cli.render.table.room", lambda console: columns)
+    monkeypatch.setattr("exactref_cli.render.failure.room", lambda console: columns)
+    stream = io.StringIO()
+    report = reports.report(reports.row(), reports.violated_row())
+    made = Case("square", abs, "Square", dict)  # type: ignore[arg-type]
+    case.show(on(stream), Outcome(made, report, "", 1))
+    return stream.getvalue()
+
+
+def test_screen_of_80_columns(monkeypatch: pytest.MonkeyPatch, reports: Any) -> None:
+    assert screen(monkeypatch, reports, 84) == NARROW
+
+
+@pytest.mark.parametrize("columns", [80, 84, 100, 120])
+def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, reports: Any, columns: int) -> None:
+    assert max(map(len, screen(monkeypatch, reports, columns).splitlines())) <= columns
