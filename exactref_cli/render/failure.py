@@ -40,7 +40,7 @@ def _put_elements(console: Console, failure: Failure, dtype: str) -> None:
     for element in failure.elements[:SHOWN]:
         index, actual, interval, exact, outside, ratio = _cells(element, dtype)
         console.print(Text(f"  {index} actual {actual}, admissible {interval}"))
-        console.print(Text(f"  {' ' * len(index)} exact {exact}, {outside} ulps outside, actual/exact {ratio}"))
+        console.print(Text(f"  {' ' * len(index)} exact {exact}, {outside} ulps outside, ratio {ratio}"))
 
 
 def _elements(failure: Failure, dtype: str) -> Table:
