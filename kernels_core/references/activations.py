@@ -12,8 +12,8 @@ from kernels_core.composites import wide
 def gelu(input: Tensor) -> Tensor:
     """Return x Phi(x) = x (1 + erf(x / sqrt(2))) / 2.
 
-    One operation, whose rule grants all usual forms: the cancellation in 1 + erf for negative x that common kernels have,
-    and an erf with an absolute accuracy only, such as that inside PyTorch's own CPU kernel.
+    One operation, whose rule grants all usual forms: the cancellation in 1 + erf for negative x that common kernels
+    have, and an erf with an absolute accuracy only, such as that inside PyTorch's own CPU kernel.
     """
     return _gelu(wide(input)).to(input.dtype)
 

@@ -73,7 +73,9 @@ def mean_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = Fals
 def _divided(local: Local, value: Enclosure, n: int) -> Enclosure:
     mid = value.mid / n
     bound = value.bound_or_zero() / n if n else torch.full_like(mid, 0.0)
-    bound = bound.mul_((1 + 2 * local.u_acc) * INFLATE).add_(mid.abs(), alpha=2 * local.u_acc * INFLATE).add_(local.eta_acc)
+    relative = 0.0 if n & (n - 1) == 0 else 2 * local.u_acc  # 1 / n and the division by a power of two are exact
+    bound = bound.mul_((1 + relative) * INFLATE).add_(mid.abs(), alpha=relative * INFLATE)
+    bound.add_(0.0 if n == 1 else local.eta_acc)
     if not all_finite(bound):
         bound = torch.where(mid.isfinite(), bound, value.bound_or_zero())
     return local.stored(Enclosure(mid, bound))

@@ -69,8 +69,10 @@ def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], kee
         lost = torch.minimum(lost, flushed / (p * mid ** (p - 1)).clamp(min=1e-300))
     bound = (moved + upper * relative).mul_(INFLATE * (1 + n * 2.0**-51)).add_(lost * (1 + 2.0**-20))
     bound.add_(local.eta_acc if p == 2 else local.smallest_normal)
-    if local.dtype is not torch.float64:  # in float64 our own powers may underflow; of exact zeros none does
-        bound.masked_fill_((mid == 0) & (moved == 0), 0.0)
+    zero = (mid == 0) & (moved == 0)
+    if local.dtype is torch.float64 and bool(zero.any()):  # our own powers may underflow; of exact zeros none does
+        zero &= (a.mid != 0).to(mid).sum(dims or None, keepdim=keepdim) == 0
+    bound.masked_fill_(zero, 0.0)
     return classed(Enclosure(mid, bound), a, dims, keepdim)
 
 

@@ -17,7 +17,9 @@ from kernels_core.reference import Check, Reference
 Tensor = torch.Tensor
 
 
-def verdicts(reference: Any, args: Sequence[Any], grads: Sequence[Tensor], actual: Mapping[str, Tensor]) -> dict[str, set[Element]]:
+def verdicts(
+    reference: Any, args: Sequence[Any], grads: Sequence[Tensor], actual: Mapping[str, Tensor]
+) -> dict[str, set[Element]]:
     """Return which verdicts the elements of each result get."""
     ref: Reference = er.reference(reference)
     results = Check(ref, tracing.bind(ref.function, list(args), {})).both(list(grads))
@@ -59,8 +61,15 @@ def test_gelu_of_pytorch(dtype: torch.dtype, approximate: str) -> None:
     leaf = x.clone().requires_grad_()
     y = torch.nn.functional.gelu(leaf, approximate=approximate)
     y.backward(grad)
-    assert_sound(er.gelu.erf if approximate == "none" else er.gelu.tanh, [x], [grad], {"output": y.detach(), "grad_input": leaf.grad})
-    assert_sound(er.gelu.erf if approximate == "none" else er.gelu.tanh, [x], [grad], {"output": by_exponentials(x, approximate)})
+    assert_sound(
+        er.gelu.erf if approximate == "none" else er.gelu.tanh,
+        [x],
+        [grad],
+        {"output": y.detach(), "grad_input": leaf.grad},
+    )
+    assert_sound(
+        er.gelu.erf if approximate == "none" else er.gelu.tanh, [x], [grad], {"output": by_exponentials(x, approximate)}
+    )
 
 
 def by_exponentials(x: Tensor, approximate: str) -> Tensor:
@@ -70,3 +79,22 @@ def by_exponentials(x: Tensor, approximate: str) -> Tensor:
         return (wide / 2 * torch.erfc(wide * -math.sqrt(0.5))).to(x.dtype)
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
     return (wide / 2 * (2 - 2 / (torch.exp(2 * inner) + 1))).to(x.dtype)
+
+
+def test_layer_norm_over_one_value() -> None:
+    """The mean of one value is the value: a rounding of 1e15 would leave the variance without a bound."""
+    x, one = normal(6, 1) * 1e15, torch.ones(1)
+    zero = torch.zeros_like(x)
+    assert_sound(er.layer_norm, [x, one, one], [normal(6, 1, seed=1)], {"output": zero + 1, "grad_input": zero})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normalize_of_zeros(dtype: torch.dtype) -> None:
+    """The norm of exact zeros is exact in float64 too, where our own powers may underflow."""
+    x, grad = torch.zeros(1, 7, dtype=dtype), normal(1, 7).to(dtype)
+    leaf = x.clone().requires_grad_()
+    y = torch.nn.functional.normalize(leaf, dim=-1)
+    y.backward(grad)
+    assert_sound(
+        lambda x: torch.nn.functional.normalize(x, dim=-1), [x], [grad], {"output": y.detach(), "grad_x": leaf.grad}
+    )
