@@ -143,7 +143,7 @@ def binary_cross_entropy_with_logits(
     loss = loss if weight is None else loss * wide(weight)
     if size_average is not None or reduce is not None:
         reduction = F._Reduction.legacy_get_string(size_average, reduce, emit_warning=False)  # type: ignore[attr-defined]
-    loss = {"mean": torch.mean, "sum": torch.sum}.get(reduction, lambda value: value)(loss)
+    loss = loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
     return loss.to(input.dtype)
 
 

@@ -15,7 +15,7 @@ import torch
 # call: glibc and libmvec (glibc libm-test-ulps), SLEEF u10 and u20 variants, and the compositions that PyTorch itself
 # uses. Sources: glibc sysdeps/x86_64/fpu/libm-test-ulps; the accuracy table of the JAX documentation (CPU columns);
 # `torch.sqrt` differs from the correctly rounded value by 1 ulp on some inputs where MKL serves it (ulpwise README).
-# PyTorch 2.13 on x86-64 against FLINT, 4000 points each: at most 0.9 in float32 and float64 but for asinh and acosh (1.3),
+# PyTorch 2.13 on x86-64 against FLINT, 4000 points each: at most 0.9 in float32 and float64, asinh and acosh 1.3,
 # rsqrt (1.4) and sigmoid (2.2).
 _CPU_ULP: Mapping[str, float] = {
     "sqrt": 1, "rsqrt": 2, "reciprocal": 1, "exp": 2, "exp2": 2, "expm1": 2, "log": 3, "log2": 3, "log10": 3,

@@ -49,7 +49,7 @@ class Run:
 
 
 def _pieces(lead: tuple[int, ...], rows: int) -> Iterator[tuple[slice, ...]]:
-    """Split the index space `lead` into boxes of about `rows` points: whole inner dimensions, a range, single outers."""
+    """Split the index space `lead` into boxes of about `rows` points: inner dimensions, a range, single outers."""
     inner, split = 1, len(lead)
     while split and inner * lead[split - 1] <= rows:
         split -= 1

@@ -33,7 +33,9 @@ def parts(value: Any) -> tuple[Any, torch.Tensor | None]:
         mid = value.mid.to(torch.float64)
         if value.unsure is None:
             return mid, None
-        return mid, torch.where(value.unsure, torch.inf if value.mid.dtype != torch.bool else 1.0, 0.0).to(torch.float64)
+        return mid, torch.where(value.unsure, torch.inf if value.mid.dtype != torch.bool else 1.0, 0.0).to(
+            torch.float64
+        )
     return float(value), None
 
 
@@ -92,7 +94,7 @@ def as_tensor(value: Any, like: torch.Tensor) -> torch.Tensor | None:
 
 
 def add(local: Local, a: Any, b: Any, *, alpha: float = 1, sign: float = 1.0) -> Enclosure:
-    """a + alpha b."""
+    """A + alpha b."""
     if is_integral(local):
         return integral(local, a, b, alpha=alpha)
     (x, x_bound), (y, y_bound) = parts(a), parts(b)
@@ -110,20 +112,20 @@ def add(local: Local, a: Any, b: Any, *, alpha: float = 1, sign: float = 1.0) ->
 
 
 def _same_format(local: Local) -> bool:
-    """Return True where both operands have the result's format: their sum is a multiple of eta, so underflow is exact."""
+    """Return True where both operands have the result's format: their sum is a multiple of eta, no underflow."""
     metas = local.step.operand_metas
     return len(metas) == 2 and all(meta.dtype is local.nominal for meta in metas)
 
 
 def subtract(local: Local, a: Any, b: Any, *, alpha: float = 1) -> Enclosure:
-    """a - alpha b."""
+    """A - alpha b."""
     if is_integral(local):
         return integral(local, a, b, alpha=alpha)
     return add(local, a, b, alpha=alpha, sign=-1.0)
 
 
 def subtract_reversed(local: Local, a: Any, b: Any, alpha: float = 1) -> Enclosure:
-    """b - alpha a."""
+    """B - alpha a."""
     return integral(local, a, b, alpha) if is_integral(local) else add(local, b, a, alpha=alpha, sign=-1.0)
 
 
@@ -142,7 +144,7 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
 
 
 def exact_zeros(local: Local, value: Enclosure, *factors: tuple[Any, Any]) -> Enclosure:
-    """Return the product with bound 0 where a factor is exactly zero and the others finite: nothing is rounded there."""
+    """Return the product with bound 0 where a factor is exactly zero and the others finite: nothing is rounded."""
     bound = value.bound_or_zero()
     if not bound.numel() or float(bound.min()) > local.eta:  # a rounded zero grants just eta
         return value
@@ -161,7 +163,9 @@ def _product_bound(x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
     if x.numel() < y.numel():
         x, x_bound, y, y_bound = y, y_bound, x, x_bound
     bound = (_magnitude(x) + x_bound) if x_bound.shape != x.shape else _magnitude(x).add_(x_bound)
-    bound = bound.mul_(y_bound) if bound.shape == torch.broadcast_shapes(bound.shape, y_bound.shape) else bound * y_bound
+    bound = (
+        bound.mul_(y_bound) if bound.shape == torch.broadcast_shapes(bound.shape, y_bound.shape) else bound * y_bound
+    )
     other = _magnitude(y)
     if torch.broadcast_shapes(bound.shape, x_bound.shape, other.shape) == bound.shape:
         return bound.addcmul_(x_bound, other)
@@ -192,7 +196,9 @@ def divide(local: Local, a: Any, b: Any, *, rounding_mode: str | None = None) ->
     if rounding_mode is None:
         ulp = local.ulp("division") if not local.arithmetic.float64 else 0.0
         return exact_zeros(local, local.rounded(mid, as_tensor(bound, mid), ulp), (x, x_bound))
-    return stepped(local, local.rounded(mid, as_tensor(bound, mid)), torch.floor if rounding_mode == "floor" else torch.trunc)
+    return stepped(
+        local, local.rounded(mid, as_tensor(bound, mid)), torch.floor if rounding_mode == "floor" else torch.trunc
+    )
 
 
 def quotient_bound(quotient: torch.Tensor, x_bound: Any, y: Any, y_bound: Any) -> Any:
@@ -222,11 +228,12 @@ def stepped(local: Local, value: Enclosure, step: Any) -> Enclosure:
 
 
 def factored(local: Local, a: Enclosure, *, compute: torch.dtype) -> Enclosure:
-    """A gradient with one more rounding of its compute format, for kernels that take the upstream gradient out as a factor.
+    """A gradient with one more rounding of its compute format, for an upstream gradient taken out as a factor.
 
-    PyTorch's formula distributes it, g t_1 + g t_2 + ..., where a kernel may form g (t_1 + t_2 + ...). With the same errors
-    in the t_i the latter errs by (n - 1) u sum |g t_i| for its additions, as the former, and by u |g sum t_i| for the one
-    product; the former by u |g t_i| for each product, but by nothing where t_i is a constant such as the 1 of
+    PyTorch's formula distributes it, g t_1 + g t_2 + ..., where a kernel may form g (t_1 + t_2 + ...). With the same
+    errors in the t_i the latter errs by (n - 1) u sum |g t_i| for its additions, as the former, and by u |g sum t_i|
+    for the one product; the former by u |g t_i| for each product, but by nothing where t_i is a constant such
+    as the 1 of
     a cross entropy's p - 1. So one rounding u |result| on top covers both.
     """
     if local.arithmetic.float64:
@@ -274,10 +281,16 @@ FAMILY.add(
     _rule("add.Tensor", add, _exact_add, keeps_inf=True),
     _rule("add.Scalar", lambda local, a, b, alpha=1: add(local, a, b, alpha=alpha), _exact_add, keeps_inf=True),
     _rule("sub.Tensor", subtract, _exact_subtract, keeps_inf=True),
-    _rule("sub.Scalar", lambda local, a, b, alpha=1: subtract(local, a, b, alpha=alpha), _exact_subtract, keeps_inf=True),
+    _rule(
+        "sub.Scalar", lambda local, a, b, alpha=1: subtract(local, a, b, alpha=alpha), _exact_subtract, keeps_inf=True
+    ),
     _rule("rsub.Scalar", subtract_reversed, lambda n, a, b, alpha=1: b - a * alpha, keeps_inf=True),
-    _rule("rsub.Tensor", lambda local, a, b, *, alpha=1: subtract_reversed(local, a, b, alpha),
-          lambda n, a, b, *, alpha=1: b - a * alpha, keeps_inf=True),
+    _rule(
+        "rsub.Tensor",
+        lambda local, a, b, *, alpha=1: subtract_reversed(local, a, b, alpha),
+        lambda n, a, b, *, alpha=1: b - a * alpha,
+        keeps_inf=True,
+    ),
     _rule("mul.Tensor", multiply, lambda n, a, b: a * b),
     _rule("mul.Scalar", multiply, lambda n, a, b: a * b),
     _rule("div.Tensor", divide, _exact_divide, poles=True),
@@ -286,4 +299,4 @@ FAMILY.add(
     _rule("div.Scalar_mode", divide, _exact_divide, poles=True),
     _rule("neg.default", negate, lambda n, a: -a),
     _rule("reciprocal.default", reciprocal, lambda n, a: n.divide(1, a), poles=True),
-)  # fmt: skip
+)

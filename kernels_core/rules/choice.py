@@ -1,7 +1,7 @@
 """Choosing, clamping and the kinked functions: abs, sign, relu, maximum, minimum, rounding to integers.
 
-A choice between two values that is unsure takes the hull of both. Maximum and minimum are 1-Lipschitz in each operand and
-round nothing: |max(a', b') - max(a, b)| is at most the larger of what can rise above and fall below the maximum,
+A choice between two values that is unsure takes the hull of both. Maximum and minimum are 1-Lipschitz in each operand,
+and round nothing: |max(a', b') - max(a, b)| is at most the larger of what can rise above and fall below the maximum,
 max(a + A, b + B) - m and m - max(a - A, b - B). Both are at most max(A, B), and star-shaped because max is convex and
 1-homogeneous around the float64 maximum.
 """
@@ -98,7 +98,7 @@ def extreme(local: Local, choose: Any, a: Any, b: Any) -> Enclosure:
 
 
 def _room(value: Enclosure, mid: torch.Tensor) -> torch.Tensor:
-    """Return how far beyond the extremum this operand can reach, and how far it lets it fall where it is the extremum."""
+    """Return how far beyond the extremum this operand reaches, and how far the extremum falls where it is this one."""
     distance = torch.where(value.mid == mid, 0.0, (mid - value.mid).abs())
     return value.bound_or_zero() * INFLATE - distance
 
@@ -153,7 +153,9 @@ def round_decimals(local: Local, a: Enclosure, *, decimals: int = 0) -> Enclosur
         return integral(local, a, decimals=decimals)
     ten = 10.0 ** abs(decimals)
     up, down = (multiply, divide) if decimals > 0 else (divide, multiply)
-    return down(local, stepped(local, up(local, a, ten), torch.round), ten) if decimals else stepped(local, a, torch.round)
+    return (
+        down(local, stepped(local, up(local, a, ten), torch.round), ten) if decimals else stepped(local, a, torch.round)
+    )
 
 
 def _exact_decimals(n: Numbers, a: Any, *, decimals: int = 0) -> Any:
@@ -162,7 +164,7 @@ def _exact_decimals(n: Numbers, a: Any, *, decimals: int = 0) -> Any:
 
 
 def lerp(local: Local, a: Enclosure, b: Enclosure, weight: Any) -> Enclosure:
-    """A + weight (b - a), or b - (b - a)(1 - weight): three roundings of numbers no larger than |a| + |b| and their product."""
+    """A + weight (b - a), or b - (b - a)(1 - weight): three roundings of numbers up to |a| + |b| and their product."""
     (x, x_bound), (y, y_bound), (w, w_bound) = parts(a), parts(b), parts(weight)
     mid = x + w * (y - x)
     zero = torch.zeros_like(mid)
@@ -209,18 +211,24 @@ def _to_integers(function: str) -> Any:
 
 FAMILY = Family()
 FAMILY.add(
-    _rule("where.self", where, _exact_where), _rule("where.ScalarSelf", where, _exact_where),
-    _rule("where.ScalarOther", where, _exact_where), _rule("where.Scalar", where, _exact_where),
+    _rule("where.self", where, _exact_where),
+    _rule("where.ScalarSelf", where, _exact_where),
+    _rule("where.ScalarOther", where, _exact_where),
+    _rule("where.Scalar", where, _exact_where),
     _rule("masked_fill.Scalar", masked_fill, lambda n, a, mask, value: _exact_where(n, mask, value, a)),
     _rule("masked_fill.Tensor", masked_fill, lambda n, a, mask, value: _exact_where(n, mask, value, a)),
     _rule("abs.default", absolute, lambda n, a: n.each(abs, a)),
-    _rule("sign.default", sign, _sign), _rule("sgn.default", sign, _sign),
+    _rule("sign.default", sign, _sign),
+    _rule("sgn.default", sign, _sign),
     _rule("relu.default", relu, lambda n, a: _exact_clamp(n, a, n.of(0.0))),
-    _rule("maximum.default", _maximum, _highest), _rule("minimum.default", _minimum, _lowest),
+    _rule("maximum.default", _maximum, _highest),
+    _rule("minimum.default", _minimum, _lowest),
     _rule("fmax.default", _ignoring_nan("fmax", torch.maximum), _highest),
     _rule("fmin.default", _ignoring_nan("fmin", torch.minimum), _lowest),
-    _rule("clamp.default", clamp, _exact_clamp), _rule("clamp.Tensor", clamp, _exact_clamp),
-    _rule("clamp_min.default", clamp_min, _exact_clamp), _rule("clamp_min.Tensor", clamp_min, _exact_clamp),
+    _rule("clamp.default", clamp, _exact_clamp),
+    _rule("clamp.Tensor", clamp, _exact_clamp),
+    _rule("clamp_min.default", clamp_min, _exact_clamp),
+    _rule("clamp_min.Tensor", clamp_min, _exact_clamp),
     _rule("clamp_max.default", clamp_max, lambda n, a, high: _exact_clamp(n, a, None, high)),
     _rule("clamp_max.Tensor", clamp_max, lambda n, a, high: _exact_clamp(n, a, None, high)),
     _rule("floor.default", _stepping(torch.floor), _to_integers("floor")),
@@ -230,4 +238,4 @@ FAMILY.add(
     _rule("round.decimals", round_decimals, _exact_decimals),
     _rule("lerp.Scalar", lerp, lambda n, a, b, w: a + w * (b - a)),
     _rule("lerp.Tensor", lerp, lambda n, a, b, w: a + w * (b - a)),
-)  # fmt: skip
+)

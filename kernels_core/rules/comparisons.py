@@ -1,8 +1,10 @@
 """Comparisons and logic: three-valued. A comparison is unsure where the enclosures of both sides meet.
 
-Legal values lie in [a - A, a + A] and [b - B, b + B], so a < b is certain where |a - b| > A + B. Two exact values that tie
-follow PyTorch's convention; the tie is counted, and in the run at kinks (`local.kinks`) an order is left unsure there, so
-that a gradient becomes the hull of both sides. Equality is left unsure in derivative formulas only, where PyTorch uses
+Legal values lie in [a - A, a + A] and [b - B, b + B], so a < b is certain where |a - b| > A + B. Two exact values that
+tie follow PyTorch's convention; the tie is counted, and in the run at kinks (`local.kinks`) an order is left
+unsure there,
+so that a gradient becomes the hull of both sides. Equality is left unsure in derivative formulas only, where
+PyTorch uses
 it to share a gradient between tied elements.
 """
 
@@ -98,14 +100,21 @@ def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
     """Run a logical or bitwise operation on certain values; a result is unsure where an operand that matters is."""
     mids = [_exact_side(a) for a in args]
     mid = local.step.op(*mids, **kwargs)  # type: ignore[misc]
-    loose = [a for a in args if isinstance(a, Enclosure) and (a.unsure is not None or (a.floating and a.bound is not None))]
+    loose = [
+        a for a in args if isinstance(a, Enclosure) and (a.unsure is not None or (a.floating and a.bound is not None))
+    ]
     if not loose:
         return Enclosure(mid)
     unsure = torch.zeros(mid.shape, dtype=torch.bool, device=mid.device)
     for operand in loose:
         unsure = unsure | _may_flip(operand)
     for operand in args:  # a certain False decides an "and", a certain True an "or"
-        if isinstance(operand, Enclosure) and not operand.floating and operand.mid.dtype is torch.bool and len(args) == 2:
+        if (
+            isinstance(operand, Enclosure)
+            and not operand.floating
+            and operand.mid.dtype is torch.bool
+            and len(args) == 2
+        ):
             deciding = {"and": ~operand.mid, "or": operand.mid}.get(_junction(local.step.name))
             if deciding is not None:
                 unsure = unsure & ~(deciding if operand.unsure is None else deciding & ~operand.unsure)
@@ -165,20 +174,30 @@ def _bits(function: Callable[[Any, Any], Any]) -> Any:
 
 FAMILY = Family()
 FAMILY.add(
-    _rule("lt.Tensor", _order(torch.lt), _less), _rule("lt.Scalar", _order(torch.lt), _less),
-    _rule("gt.Tensor", _order(torch.gt), _greater), _rule("gt.Scalar", _order(torch.gt), _greater),
-    _rule("le.Tensor", _order(torch.le), _at_most), _rule("le.Scalar", _order(torch.le), _at_most),
-    _rule("ge.Tensor", _order(torch.ge), _at_least), _rule("ge.Scalar", _order(torch.ge), _at_least),
-    _rule("eq.Tensor", _equality(torch.eq), _equal), _rule("eq.Scalar", _equality(torch.eq), _equal),
-    _rule("ne.Tensor", _equality(torch.ne), _unequal), _rule("ne.Scalar", _equality(torch.ne), _unequal),
-    _rule("logical_and.default", logic, _and), _rule("logical_or.default", logic, _or),
+    _rule("lt.Tensor", _order(torch.lt), _less),
+    _rule("lt.Scalar", _order(torch.lt), _less),
+    _rule("gt.Tensor", _order(torch.gt), _greater),
+    _rule("gt.Scalar", _order(torch.gt), _greater),
+    _rule("le.Tensor", _order(torch.le), _at_most),
+    _rule("le.Scalar", _order(torch.le), _at_most),
+    _rule("ge.Tensor", _order(torch.ge), _at_least),
+    _rule("ge.Scalar", _order(torch.ge), _at_least),
+    _rule("eq.Tensor", _equality(torch.eq), _equal),
+    _rule("eq.Scalar", _equality(torch.eq), _equal),
+    _rule("ne.Tensor", _equality(torch.ne), _unequal),
+    _rule("ne.Scalar", _equality(torch.ne), _unequal),
+    _rule("logical_and.default", logic, _and),
+    _rule("logical_or.default", logic, _or),
     _rule("logical_xor.default", logic, _xor),
     _rule("logical_not.default", logic, lambda n, a: n.each(lambda x: not _truth(n, x), a)),
-    _rule("bitwise_and.Tensor", logic, _bits(lambda x, y: x & y)), _rule("bitwise_and.Scalar", logic, _bits(lambda x, y: x & y)),
-    _rule("bitwise_or.Tensor", logic, _bits(lambda x, y: x | y)), _rule("bitwise_or.Scalar", logic, _bits(lambda x, y: x | y)),
-    _rule("bitwise_xor.Tensor", logic, _bits(lambda x, y: x ^ y)), _rule("bitwise_xor.Scalar", logic, _bits(lambda x, y: x ^ y)),
+    _rule("bitwise_and.Tensor", logic, _bits(lambda x, y: x & y)),
+    _rule("bitwise_and.Scalar", logic, _bits(lambda x, y: x & y)),
+    _rule("bitwise_or.Tensor", logic, _bits(lambda x, y: x | y)),
+    _rule("bitwise_or.Scalar", logic, _bits(lambda x, y: x | y)),
+    _rule("bitwise_xor.Tensor", logic, _bits(lambda x, y: x ^ y)),
+    _rule("bitwise_xor.Scalar", logic, _bits(lambda x, y: x ^ y)),
     _rule("bitwise_not.default", logic, lambda n, a: n.each(lambda x: not x if isinstance(x, bool) else ~x, a)),
     _rule("isnan.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "nan", a)),
     _rule("isinf.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "infinite", a)),
     _rule("isfinite.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "finite", a)),
-)  # fmt: skip
+)

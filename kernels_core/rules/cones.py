@@ -48,8 +48,9 @@ def reduction_cone(dims: Sequence[int], meta: Meta, result_index: np.ndarray) ->
     """
     kept = [d for d in range(len(meta.shape)) if d not in dims]
     ids = np.arange(meta.numel, dtype=np.int64).reshape(meta.shape)
-    groups = ids.transpose([*kept, *dims]).reshape(int(np.prod([meta.shape[d] for d in kept], dtype=np.int64)), -1)
-    return groups[result_index]
+    sizes = [int(np.prod([meta.shape[d] for d in part], dtype=np.int64)) for part in (kept, dims)]
+    groups: np.ndarray = ids.transpose([*kept, *dims]).reshape(sizes)[result_index]
+    return groups
 
 
 def normal_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ For y = f(x) and a legal argument x' with |x' - x| <= X, |f(x') - f(x)| is bound
     f(x) - f(x - X)                 where f is concave and increasing (log, sqrt: the left side is the steeper one)
     sup |f'| X                      over [x - X, x + X]
 
-All of them are star-shaped in X, as filter.py asks. Then the accuracy of f and the rounding are added. The float64 value
-of |f'(x)| itself is inflated for its own error.
+All of them are star-shaped in X, as filter.py asks. Then the accuracy of f and the rounding are added. The float64
+value of |f'(x)| itself is inflated for its own error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def grown(slope: Tensor, reach: Tensor, rate: float) -> Tensor:
     return slope.mul_(torch.expm1(reach * rate) * (_OWN / rate))
 
 
-def log_lipschitz(name: str, function: Callable[[Tensor], Tensor], slope: Slope, rate: float) -> Callable[..., Enclosure]:
+def log_lipschitz(
+    name: str, function: Callable[[Tensor], Tensor], slope: Slope, rate: float
+) -> Callable[..., Enclosure]:
     """Return the bound of an f with |f''| <= rate |f'|."""
 
     def bound(local: Local, a: Enclosure) -> Enclosure:
@@ -57,11 +59,11 @@ def log_lipschitz(name: str, function: Callable[[Tensor], Tensor], slope: Slope,
 
 
 def exponential(local: Local, a: Enclosure) -> Enclosure:
-    """exp(x): far below zero with a large bound (a masking constant), exp(x + X) instead of exp(x) (exp(X) - 1) = 0 * inf."""
+    """exp(x): far below zero with a large bound (a mask), exp(x + X) instead of exp(x) (exp(X) - 1) = 0 * inf."""
     x, reach = parts(a)
     y = torch.exp(x)
     moved = None if reach is None else grown(y.clone(), reach, 1.0)
-    if moved is not None and not all_finite(moved):
+    if reach is not None and moved is not None and not all_finite(moved):
         moved = torch.where(moved.isfinite(), moved, torch.exp(x + reach * _OWN))
     return _exact_limits(local.rounded(y, moved, local.ulp("exp")), x, reach)
 
@@ -71,7 +73,9 @@ def _exact_limits(value: Enclosure, x: Tensor, reach: Tensor | None) -> Enclosur
     if all_finite(x):
         return value
     limit = x.isinf() & (value.mid == 0)
-    return Enclosure(value.mid, torch.where(limit if reach is None else limit & (reach == 0), 0.0, value.bound_or_zero()))
+    return Enclosure(
+        value.mid, torch.where(limit if reach is None else limit & (reach == 0), 0.0, value.bound_or_zero())
+    )
 
 
 def taylor(name: str, function: Callable[[Tensor], Tensor], slope: Slope, second: float) -> Callable[..., Enclosure]:
@@ -86,7 +90,9 @@ def taylor(name: str, function: Callable[[Tensor], Tensor], slope: Slope, second
     return bound
 
 
-def steepest(name: str, function: Callable[[Tensor], Tensor], largest: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Enclosure]:
+def steepest(
+    name: str, function: Callable[[Tensor], Tensor], largest: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[..., Enclosure]:
     """Return the bound of an f from `largest(low, high)`, an upper bound of |f'| between two points (inf allowed)."""
 
     def bound(local: Local, a: Enclosure) -> Enclosure:
@@ -109,7 +115,9 @@ def _farthest(low: Tensor, high: Tensor) -> Tensor:
     return torch.maximum(low.abs(), high.abs())
 
 
-def logarithm(name: str, function: Callable[[Tensor], Tensor], scale: float, shift: float = 0.0) -> Callable[..., Enclosure]:
+def logarithm(
+    name: str, function: Callable[[Tensor], Tensor], scale: float, shift: float = 0.0
+) -> Callable[..., Enclosure]:
     """Return the bound of scale ln(shift + x): -scale log1p(-X / (shift + x)), unbounded where X reaches the pole."""
 
     def bound(local: Local, a: Enclosure) -> Enclosure:
@@ -130,9 +138,11 @@ def logarithm(name: str, function: Callable[[Tensor], Tensor], scale: float, shi
 def root(local: Local, a: Enclosure) -> Enclosure:
     """sqrt(x): sqrt(x) - sqrt(x - X) = X / (sqrt(x) + sqrt(x - X)).
 
-    Where the enclosure reaches below zero, a kernel may get NaN and nothing is known. Underflow is the exception: rounding to
-    nearest never crosses zero, so a bound of the size of a few smallest normal numbers, which only underflow grants,
-    comes with non-negative values, and sqrt(x + X) bounds both sides. That is not star-shaped.
+        Where the enclosure reaches below zero, a kernel may get NaN and nothing is known. Underflow is the
+        exception: rounding
+    to     nearest never crosses zero, so a bound of the size of a few smallest normal numbers, which only
+    underflow grants,
+        comes with non-negative values, and sqrt(x + X) bounds both sides. That is not star-shaped.
     """
     x, reach = parts(a)
     y = torch.sqrt(x)
@@ -156,7 +166,7 @@ def _undefined(value: Enclosure, outside: Tensor) -> Enclosure:
 
 
 def inverse_root(local: Local, a: Enclosure) -> Enclosure:
-    """x^(-1/2): convex and decreasing, so the left side is the steeper one: (x - X)^(-1/2) - x^(-1/2) <= X (x - X)^(-3/2) / 2."""
+    """x^(-1/2), convex and decreasing, steeper on the left: (x - X)^(-1/2) - x^(-1/2) <= X (x - X)^(-3/2) / 2."""
     x, reach = parts(a)
     y = torch.rsqrt(x)
     if reach is None:
@@ -168,7 +178,7 @@ def inverse_root(local: Local, a: Enclosure) -> Enclosure:
 
 
 def power(local: Local, a: Any, exponent: Any) -> Enclosure:
-    """x^p. For a number p: 0, 1, 2, 3, -1, 1/2 and -1/2 by their own forms (a kernel may multiply), else by the slope."""
+    """x^p. For a number p: 0, 1, 2, 3, -1, 1/2, -1/2 by their own forms (a kernel may multiply), else by the slope."""
     if not local.nominal.is_floating_point:
         from kernels_core.rules.arithmetic import integral
 
@@ -240,7 +250,7 @@ def _power_of_tensor(local: Local, a: Any, b: Any) -> Enclosure:
 def log_add_exp(name: str, function: Callable[[Tensor, Tensor], Tensor], scale: float) -> Callable[..., Enclosure]:
     """Return the bound of ln(e^a + e^b) (or to base 2): the slopes are two weights of sum 1, so it moves by max(A, B).
 
-    A kernel computes max + log1p(exp(-|a - b|)): the difference and the sum are rounded, u (|a - b| w + |y|) with w <= 1/2,
+    A kernel computes max + log1p(exp(-|a - b|)): the difference and the sum are rounded, u (|a - b| w + |y|), w <= 1/2,
     and |a - b| exp(-|a - b|) <= 1, so u (1 + |y|) and the functions' accuracy of a number below ln 2.
     """
 
@@ -255,7 +265,9 @@ def log_add_exp(name: str, function: Callable[[Tensor, Tensor], Tensor], scale: 
         infinite = mid.isinf()
         extra = torch.where(infinite, 0.0, own)
         result = local.rounded(mid, extra if moved is None else moved + extra, 1.0)
-        return Enclosure(mid, torch.where(infinite & (extra if moved is None else moved).isfinite(), 0.0, result.bound_or_zero()))
+        return Enclosure(
+            mid, torch.where(infinite & (extra if moved is None else moved).isfinite(), 0.0, result.bound_or_zero())
+        )
 
     return bound
 
@@ -295,7 +307,11 @@ def arctangent(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
     share = distance / radius * _OWN
     moved = torch.where(share < 1, torch.asin(share.clamp(max=1)) * _OWN, torch.inf)
     across = (x < x_bound) & (y.abs() <= y_bound) & (y_bound > 0)  # the branch cut
-    return local.rounded(mid, torch.where((y_bound == 0) & (x_bound == 0), 0.0, torch.where(across, torch.inf, moved)), local.ulp("atan2"))
+    return local.rounded(
+        mid,
+        torch.where((y_bound == 0) & (x_bound == 0), 0.0, torch.where(across, torch.inf, moved)),
+        local.ulp("atan2"),
+    )
 
 
 def hypotenuse(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
@@ -362,11 +378,29 @@ _LN2, _LN10 = math.log(2), math.log(10)
 FAMILY = Family()
 FAMILY.add(
     _rule("exp.default", exponential, _ball(flint.arb.exp)),
-    _rule("exp2.default", log_lipschitz("exp2", torch.exp2, lambda x, y: y * _LN2, _LN2), _ball(lambda x: (x * flint.arb.const_log2()).exp())),
-    _rule("expm1.default", log_lipschitz("expm1", torch.expm1, lambda x, y: y + (1 + 2.0**-51), 1.0), _ball(flint.arb.expm1)),
+    _rule(
+        "exp2.default",
+        log_lipschitz("exp2", torch.exp2, lambda x, y: y * _LN2, _LN2),
+        _ball(lambda x: (x * flint.arb.const_log2()).exp()),
+    ),
+    _rule(
+        "expm1.default",
+        log_lipschitz("expm1", torch.expm1, lambda x, y: y + (1 + 2.0**-51), 1.0),
+        _ball(flint.arb.expm1),
+    ),
     _rule("log.default", logarithm("log", torch.log, 1.0), _ball(flint.arb.log), poles=True),
-    _rule("log2.default", logarithm("log2", torch.log2, 1 / _LN2), _ball(lambda x: x.log() / flint.arb.const_log2()), poles=True),
-    _rule("log10.default", logarithm("log10", torch.log10, 1 / _LN10), _ball(lambda x: x.log() / flint.arb.const_log10()), poles=True),
+    _rule(
+        "log2.default",
+        logarithm("log2", torch.log2, 1 / _LN2),
+        _ball(lambda x: x.log() / flint.arb.const_log2()),
+        poles=True,
+    ),
+    _rule(
+        "log10.default",
+        logarithm("log10", torch.log10, 1 / _LN10),
+        _ball(lambda x: x.log() / flint.arb.const_log10()),
+        poles=True,
+    ),
     _rule("log1p.default", logarithm("log1p", torch.log1p, 1.0, 1.0), _ball(flint.arb.log1p), poles=True),
     _rule("sqrt.default", root, lambda n, a: n.sqrt(a)),
     _rule("rsqrt.default", inverse_root, lambda n, a: n.divide(1, n.sqrt(a)), poles=True),
@@ -382,22 +416,64 @@ FAMILY.add(
     _rule("atan.default", taylor("atan", torch.atan, lambda x, y: 1 / (1 + x * x), 0.65), _ball(flint.arb.atan)),
     _rule("atan2.default", arctangent, _ball(lambda y, x: flint.arb.atan2(y, x))),
     _rule("hypot.default", hypotenuse, lambda n, a, b: n.sqrt(a * a + b * b)),
-    _rule("sinh.default", steepest("sinh", torch.sinh, lambda low, high: torch.cosh(_farthest(low, high))), _ball(flint.arb.sinh)),
-    _rule("cosh.default", steepest("cosh", torch.cosh, lambda low, high: torch.sinh(_farthest(low, high))), _ball(flint.arb.cosh)),
+    _rule(
+        "sinh.default",
+        steepest("sinh", torch.sinh, lambda low, high: torch.cosh(_farthest(low, high))),
+        _ball(flint.arb.sinh),
+    ),
+    _rule(
+        "cosh.default",
+        steepest("cosh", torch.cosh, lambda low, high: torch.sinh(_farthest(low, high))),
+        _ball(flint.arb.cosh),
+    ),
     _rule("tanh.default", log_lipschitz("tanh", torch.tanh, _tanh_slope, 2.0), _ball(flint.arb.tanh)),
-    _rule("asinh.default", taylor("asinh", torch.asinh, lambda x, y: torch.rsqrt(1 + x * x), 0.39), _ball(flint.arb.asinh)),
-    _rule("acosh.default", steepest("acosh", torch.acosh,
-          lambda low, high: torch.where(low > 1, torch.rsqrt(((low - 1) * (low + 1)).clamp(min=0)), torch.inf)), _ball(flint.arb.acosh)),
-    _rule("atanh.default", steepest("atanh", torch.atanh,
-          lambda low, high: torch.where(_farthest(low, high) < 1, 1 / ((1 - _farthest(low, high)) * (1 + _farthest(low, high))), torch.inf)),
-          _ball(flint.arb.atanh), poles=True),
+    _rule(
+        "asinh.default", taylor("asinh", torch.asinh, lambda x, y: torch.rsqrt(1 + x * x), 0.39), _ball(flint.arb.asinh)
+    ),
+    _rule(
+        "acosh.default",
+        steepest(
+            "acosh",
+            torch.acosh,
+            lambda low, high: torch.where(low > 1, torch.rsqrt(((low - 1) * (low + 1)).clamp(min=0)), torch.inf),
+        ),
+        _ball(flint.arb.acosh),
+    ),
+    _rule(
+        "atanh.default",
+        steepest(
+            "atanh",
+            torch.atanh,
+            lambda low, high: torch.where(
+                _farthest(low, high) < 1, 1 / ((1 - _farthest(low, high)) * (1 + _farthest(low, high))), torch.inf
+            ),
+        ),
+        _ball(flint.arb.atanh),
+        poles=True,
+    ),
     _rule("erf.default", steepest("erf", torch.erf, _erf_slope), _ball(flint.arb.erf)),
     _rule("erfc.default", steepest("erfc", torch.erfc, _erf_slope), _ball(flint.arb.erfc)),
-    _rule("sigmoid.default", log_lipschitz("sigmoid", torch.sigmoid, _sigmoid_slope, 1.0), _ball(lambda x: 1 / (1 + (-x).exp()))),
-    _rule("logaddexp.default", log_add_exp("logaddexp", torch.logaddexp, 1.0),
-          _ball(lambda x, y: x.max(y) + (-abs(x - y)).exp().log1p())),
-    _rule("logaddexp2.default", log_add_exp("logaddexp", torch.logaddexp2, 1 / _LN2),
-          _ball(lambda x, y: x.max(y) + (-abs(x - y) * flint.arb.const_log2()).exp().log1p() / flint.arb.const_log2())),
-    _rule("xlogy.Tensor", x_log_y("log", torch.log, 0.0), _ball(lambda x, y: x * y.log() if not x == 0 else flint.arb(0))),
-    _rule("special_xlog1py.default", x_log_y("log1p", torch.log1p, 1.0), _ball(lambda x, y: x * y.log1p() if not x == 0 else flint.arb(0))),
-)  # fmt: skip
+    _rule(
+        "sigmoid.default",
+        log_lipschitz("sigmoid", torch.sigmoid, _sigmoid_slope, 1.0),
+        _ball(lambda x: 1 / (1 + (-x).exp())),
+    ),
+    _rule(
+        "logaddexp.default",
+        log_add_exp("logaddexp", torch.logaddexp, 1.0),
+        _ball(lambda x, y: x.max(y) + (-abs(x - y)).exp().log1p()),
+    ),
+    _rule(
+        "logaddexp2.default",
+        log_add_exp("logaddexp", torch.logaddexp2, 1 / _LN2),
+        _ball(lambda x, y: x.max(y) + (-abs(x - y) * flint.arb.const_log2()).exp().log1p() / flint.arb.const_log2()),
+    ),
+    _rule(
+        "xlogy.Tensor", x_log_y("log", torch.log, 0.0), _ball(lambda x, y: x * y.log() if not x == 0 else flint.arb(0))
+    ),
+    _rule(
+        "special_xlog1py.default",
+        x_log_y("log1p", torch.log1p, 1.0),
+        _ball(lambda x, y: x * y.log1p() if not x == 0 else flint.arb(0)),
+    ),
+)

@@ -244,8 +244,8 @@ _WHOLE = (
     "diagonal_copy.default", "diagonal_backward.default", "diagonal_scatter.default", "diag_embed.default",
     "unfold.default", "unfold_copy.default", "unbind.int", "unbind_copy.int", "split_copy.Tensor",
     "split_with_sizes_copy.default", "roll.default", "rot90.default", "repeat.default", "select_backward.default",
-    "slice_backward.default", "masked_select.default", "pixel_shuffle.default", "pixel_unshuffle.default",
-    "channel_shuffle.default", "im2col.default", "as_strided_scatter.default",
+    "slice_backward.default", "pixel_shuffle.default", "pixel_unshuffle.default", "channel_shuffle.default",
+    "im2col.default", "as_strided_scatter.default",
 )  # fmt: skip
 _SAME = (
     "clone.default", "alias.default", "alias_copy.default", "detach.default", "detach_copy.default", "lift.default",
@@ -289,6 +289,7 @@ FAMILY.add(
     _rule("as_strided.default", strided),
     _rule("as_strided_copy.default", strided),
     Rule("aten.constant_pad_nd.default", _padded, functools.partial(moved, scalar=2), _padded_exact),
+    Rule("aten.masked_select.default", move, functools.partial(moved, indices=(1,)), moved_exact),
     Rule("aten.copy.default", copy, _copy_cone, _copy_exact, lambda step: len(step.shape)),
     _rule("prims.broadcast_in_dim.default", broadcast_in_dim),
     _rule("prims.transpose.default"),

@@ -35,8 +35,12 @@ MEASURED: Mapping[str, float] = {
 }  # fmt: skip
 
 
-def special(name: str, function: Callable[[Tensor], Tensor], slope: Slope,
-            extra: Callable[[Tensor, Tensor], Tensor] | None = None) -> Callable[..., Enclosure]:
+def special(
+    name: str,
+    function: Callable[[Tensor], Tensor],
+    slope: Slope,
+    extra: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Callable[..., Enclosure]:
     """Return the bound of f from its slope; `extra(x, y) u` is what evaluations lose beyond the ulps of `MEASURED`."""
 
     def bound(local: Local, a: Enclosure) -> Enclosure:
@@ -45,8 +49,9 @@ def special(name: str, function: Callable[[Tensor], Tensor], slope: Slope,
     return bound
 
 
-def evaluated(local: Local, a: Enclosure, y: Tensor, ulp: float, slope: Slope,
-              extra: Callable[[Tensor, Tensor], Tensor] | None) -> Enclosure:
+def evaluated(
+    local: Local, a: Enclosure, y: Tensor, ulp: float, slope: Slope, extra: Callable[[Tensor, Tensor], Tensor] | None
+) -> Enclosure:
     """Return the enclosure of y = f(a), see `special`."""
     x, reach = parts(a)
     moved = None
@@ -130,10 +135,11 @@ def _lgamma_extra(x: Tensor, y: Tensor) -> Tensor:
 def polygamma(local: Local, order: int, a: Enclosure) -> Enclosure:
     """psi^(n)(x). Between poles |psi^(n + 1)| is monotone or convex, so largest at an end.
 
-    For x < 0 and n = 1 it is (pi / sin(pi x))^2 - psi'(1 - x): the square moves by 2 pi |x cot(pi x)| times the 2 u of pi x,
-    relatively, its functions to 24 u. For n > 1 it is n! sum (x + k)^-s, s = n + 1, with terms of both signs: each to
-    24 u, and x + k after k additions off by (|x| + 2) (|x| + 1) u at most, which the term has s / |x + k| times. With r the
-    fractional part of x, sum |x + k|^-s <= zeta(s, r) + zeta(s, 1 - r).
+    For x < 0 and n = 1 it is (pi / sin(pi x))^2 - psi'(1 - x): the square moves by 2 pi |x cot(pi x)| times the 2 u of
+    pi x,     relatively, its functions to 24 u. For n > 1 it is n! sum (x + k)^-s, s = n + 1, with terms of
+    both signs: each to
+    24 u, and x + k after k additions off by (|x| + 2) (|x| + 1) u at most, which the term has s / |x + k| times. With
+    r the     fractional part of x, sum |x + k|^-s <= zeta(s, r) + zeta(s, 1 - r).
     """
     if order == 0:
         return digamma(local, a)

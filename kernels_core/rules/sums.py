@@ -23,7 +23,7 @@ from kernels_core.rules.record import Family, Rule
 
 
 def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool, n: int | None = None) -> Enclosure:
-    """Return the enclosure of a sum in the accumulator, before it is stored; of a part of a sum of `n` terms, where given."""
+    """Return the enclosure of a sum in the accumulator, before it is stored; of part of a sum of `n` terms if given."""
     mid, bound = parts(a)
     n = math.prod(mid.shape[d] for d in dims) if n is None else n
     total = _sum(mid, dims, keepdim)
@@ -35,8 +35,14 @@ def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool, n: int | 
     return Enclosure(total, error) if all_finite(error) else _classed(mid, bound, dims, keepdim, total, error)
 
 
-def _classed(mid: torch.Tensor, bound: torch.Tensor | None, dims: tuple[int, ...], keepdim: bool, total: torch.Tensor,
-             error: torch.Tensor) -> Enclosure:
+def _classed(
+    mid: torch.Tensor,
+    bound: torch.Tensor | None,
+    dims: tuple[int, ...],
+    keepdim: bool,
+    total: torch.Tensor,
+    error: torch.Tensor,
+) -> Enclosure:
     """Give sums with infinite or NaN terms their class: certain where these terms are exact and the others bounded."""
     loose = torch.zeros_like(mid) if bound is None else (~bound.isfinite() | (~mid.isfinite() & (bound != 0))).to(mid)
     special = _sum((~mid.isfinite()).to(mid), dims, keepdim) > 0
@@ -49,8 +55,9 @@ def _sum(value: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Ten
     return value.sum(dims, keepdim=keepdim) if dims else value.clone()
 
 
-def sum_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None,
-             output_dtype: Any = None) -> Enclosure:
+def sum_dims(
+    local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None, output_dtype: Any = None
+) -> Enclosure:
     """Sum over dimensions."""
     if is_integral(local):
         return _integers(local, a, normal_dims(dims, a.mid.dim()), keepdim)
@@ -111,7 +118,9 @@ def _cone(call: Any) -> list[np.ndarray]:
 def add_up(call: Any, values: Any) -> Any:
     """Return the exact sum over the second axis."""
     zero = call.numbers.real(0) if call.meta.dtype.is_floating_point else 0
-    return np.add.reduce(values, axis=1, initial=zero) if values.shape[1] else np.full(values.shape[0], zero, dtype=object)
+    return (
+        np.add.reduce(values, axis=1, initial=zero) if values.shape[1] else np.full(values.shape[0], zero, dtype=object)
+    )
 
 
 def _mean_exact(call: Any, values: Any) -> Any:

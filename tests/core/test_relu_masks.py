@@ -24,5 +24,3 @@ def test_relu_derivative_reads_the_argument() -> None:
     program = trace_vjp(function, arguments, ["input"], forward)
     (step,) = [s for s in program.steps if s.name == "aten.threshold_backward.default"]
     assert step.operands[1].step == program.inputs["input"]
-
-

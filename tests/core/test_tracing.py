@@ -94,7 +94,7 @@ def test_tracing_leaves_the_callers_state_alone():
 
 
 def test_layer_norm_in_16_bit_grants_no_rounded_statistics():
-    """The saved mean of PyTorch's CPU kernel is bfloat16; traced through it, the bound would be a hundred times wider."""
+    """The saved mean of PyTorch's CPU kernel is bfloat16; traced through it, the bound would be 100 times wider."""
     x = (100 + torch.randn(4, 64)).to(torch.bfloat16)
     check = Check(reference(lambda x: torch.nn.functional.layer_norm(x, (64,))), {"x": x})
     steps = [s for s in check.joint.steps if s.name.startswith("aten.native_layer_norm")]
