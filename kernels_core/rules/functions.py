@@ -138,11 +138,9 @@ def logarithm(
 def root(local: Local, a: Enclosure) -> Enclosure:
     """sqrt(x): sqrt(x) - sqrt(x - X) = X / (sqrt(x) + sqrt(x - X)).
 
-        Where the enclosure reaches below zero, a kernel may get NaN and nothing is known. Underflow is the
-        exception: rounding
-    to     nearest never crosses zero, so a bound of the size of a few smallest normal numbers, which only
-    underflow grants,
-        comes with non-negative values, and sqrt(x + X) bounds both sides. That is not star-shaped.
+    Where the enclosure reaches below zero, a kernel may get NaN and nothing is known. Underflow is the exception:
+    rounding to nearest never crosses zero, so a bound of the size of a few smallest normal numbers, which only
+    underflow grants, comes with non-negative values, and sqrt(x + X) bounds both sides. That is not star-shaped.
     """
     x, reach = parts(a)
     y = torch.sqrt(x)

@@ -136,7 +136,7 @@ def polygamma(local: Local, order: int, a: Enclosure) -> Enclosure:
     """psi^(n)(x). Between poles |psi^(n + 1)| is monotone or convex, so largest at an end.
 
     For x < 0 and n = 1 it is (pi / sin(pi x))^2 - psi'(1 - x): the square moves by 2 pi |x cot(pi x)| times the 2 u of
-    pi x,     relatively, its functions to 24 u. For n > 1 it is n! sum (x + k)^-s, s = n + 1, with terms of
+    pi x, relatively, its functions to 24 u. For n > 1 it is n! sum (x + k)^-s, s = n + 1, with terms of
     both signs: each to
     24 u, and x + k after k additions off by (|x| + 2) (|x| + 1) u at most, which the term has s / |x + k| times. With
     r the     fractional part of x, sum |x + k|^-s <= zeta(s, r) + zeta(s, 1 - r).
