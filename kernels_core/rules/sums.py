@@ -72,7 +72,12 @@ def _integers(local: Local, a: Enclosure, dims: tuple[int, ...], keepdim: bool) 
 
 
 def mean_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Enclosure:
-    """Mean over dimensions: a sum and a division (or a multiplication by the rounded 1/n)."""
+    """Mean over dimensions: a sum and a division, or a multiplication by the rounded 1/n: 2 u |mean|.
+
+    These 2 u are granted for powers of two as well, where nothing is rounded: a norm may be computed as a x - a m
+    (PyTorch's group norm, and its layer norm's gradient of the weight), which errs by u a (|x| + |m|) <= u a (2 |m| +
+    |x - m|) before its last rounding where a (x - m) errs by u a |x - m|.
+    """
     dims = normal_dims(dims, a.mid.dim())
     return _divided(local, summed(local, a, dims, keepdim), math.prod(a.mid.shape[d] for d in dims))
 
@@ -80,9 +85,8 @@ def mean_dims(local: Local, a: Enclosure, dims: Any = None, keepdim: bool = Fals
 def _divided(local: Local, value: Enclosure, n: int) -> Enclosure:
     mid = value.mid / n
     bound = value.bound_or_zero() / n if n else torch.full_like(mid, 0.0)
-    relative = 0.0 if n & (n - 1) == 0 else 2 * local.u_acc  # 1 / n and the division by a power of two are exact
-    bound = bound.mul_((1 + relative) * INFLATE).add_(mid.abs(), alpha=relative * INFLATE)
-    bound.add_(0.0 if n == 1 else local.eta_acc)
+    bound = bound.mul_((1 + 2 * local.u_acc) * INFLATE).add_(mid.abs(), alpha=2 * local.u_acc * INFLATE)
+    bound.add_(local.eta_acc)
     if not all_finite(bound):
         bound = torch.where(mid.isfinite(), bound, value.bound_or_zero())
     return local.stored(Enclosure(mid, bound))

@@ -81,11 +81,21 @@ def by_exponentials(x: Tensor, approximate: str) -> Tensor:
     return (wide / 2 * (2 - 2 / (torch.exp(2 * inner) + 1))).to(x.dtype)
 
 
-def test_layer_norm_over_one_value() -> None:
-    """The mean of one value is the value: a rounding of 1e15 would leave the variance without a bound."""
-    x, one = normal(6, 1) * 1e15, torch.ones(1)
-    zero = torch.zeros_like(x)
-    assert_sound(er.layer_norm, [x, one, one], [normal(6, 1, seed=1)], {"output": zero + 1, "grad_input": zero})
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 2, 4, 5])
+def test_layer_norm_as_affine_map(dtype: torch.dtype, n: int) -> None:
+    """A norm computed as a x - a m errs by 2 u a |m| where x - m is exact; that needs what the mean grants."""
+    x, grad = (normal(64, n) * 0.1 + 3).to(dtype), normal(64, n, seed=1).to(dtype)
+    weight, bias = normal(n, seed=2).to(dtype), normal(n, seed=3).to(dtype)
+    mean = x.mean(-1, keepdim=True)
+    a = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + 1e-5)
+    y = (x * a - mean * a) * weight + bias
+    leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
+    own = torch.nn.functional.layer_norm(leaves[0], (n,), *leaves[1:])
+    own.backward(grad)
+    of_pytorch = {"output": own.detach(), "grad_weight": leaves[1].grad, "grad_bias": leaves[2].grad}
+    assert_sound(er.layer_norm, [x, weight, bias], [grad], {"output": y})
+    assert_sound(er.layer_norm, [x, weight, bias], [grad], of_pytorch)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
