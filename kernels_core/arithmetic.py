@@ -135,7 +135,11 @@ class Local:
         if bound is None:
             result = result.mul_(relative * INFLATE)
         else:
-            result = torch.add(bound, result, alpha=relative / (1 + relative)).mul_((1 + relative) * INFLATE)
+            grown = (1 + relative) * INFLATE
+            if result.shape == bound.shape and mid.numel() != 1:
+                result = result.mul_(relative * INFLATE).add_(bound, alpha=grown)
+            else:
+                result = torch.add(bound, result, alpha=relative / (1 + relative)).mul_(grown)
         if ulp:
             result.add_(self.eta + self.smallest_normal)
         elif subnormal:

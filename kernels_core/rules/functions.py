@@ -187,20 +187,19 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
     p = float(exponent)
     if constant_rounding(local, p, stored=True):
         return _power_of_tensor(local, a, exponent)
-    y = torch.pow(x, p)
+    if p == 1 and reach is not None:
+        return Enclosure(x, reach)
+    y = x * x if p == 2 else torch.pow(x, p)
     ulp = _power_ulp(local, p)
     if reach is None:
         return exact_zeros(local, local.rounded(y, None, ulp), (x, None)) if p > 0 else local.rounded(y, None, ulp)
-    high = x.abs() + reach * _OWN
     if p == 0:
         return Enclosure(y, torch.zeros_like(y))
-    if p == 1:
-        return Enclosure(x, reach)
     if p == 2:  # (|x| + X)^2 - x^2 = X (2 |x| + X)
         moved = x.abs().mul_(2).add_(reach).mul_(reach)
         return exact_zeros(local, local.rounded(y, moved, ulp), (x, reach))
     if p >= 1:  # |f'| grows with |x|
-        moved = abs(p) * torch.pow(high, p - 1) * reach * _OWN
+        moved = abs(p) * torch.pow(x.abs() + reach * _OWN, p - 1) * reach * _OWN
         if p != int(p):  # NaN for a negative number, see `root`
             crossing = (x < reach) & ~((x >= 0) & (reach <= local.smallest_normal * 2.0**20))
             moved = torch.where(crossing, torch.inf, moved)
