@@ -137,8 +137,12 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
     if isinstance(y, float) and isinstance(x, torch.Tensor) and abs(y) >= 1 and math.frexp(abs(y))[0] == 0.5:
         return Enclosure(x * y, None if x_bound is None else x_bound * abs(y))  # a power of two scales exactly
     bound = _product_bound(x, x_bound, y, y_bound)
-    bound = plus(bound, _times(constant_rounding(local, b), _upper(x, x_bound)))
-    bound = plus(bound, _times(constant_rounding(local, a), _upper(y, y_bound)))
+    for rounding, (other, reach) in (
+        (constant_rounding(local, b), (x, x_bound)),
+        (constant_rounding(local, a), (y, y_bound)),
+    ):
+        if rounding:
+            bound = plus(bound, rounding * _upper(other, reach))
     mid = x * y
     return exact_zeros(local, local.rounded(mid, as_tensor(bound, mid)), (x, x_bound), (y, y_bound))
 
@@ -163,17 +167,19 @@ def _product_bound(x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
     if x.numel() < y.numel():
         x, x_bound, y, y_bound = y, y_bound, x, x_bound
     bound = (_magnitude(x) + x_bound) if x_bound.shape != x.shape else _magnitude(x).add_(x_bound)
-    bound = (
-        bound.mul_(y_bound) if bound.shape == torch.broadcast_shapes(bound.shape, y_bound.shape) else bound * y_bound
-    )
+    bound = bound.mul_(y_bound) if _fits(y_bound.shape, bound.shape) else bound * y_bound
     other = _magnitude(y)
-    if torch.broadcast_shapes(bound.shape, x_bound.shape, other.shape) == bound.shape:
+    if _fits(x_bound.shape, bound.shape) and _fits(other.shape, bound.shape):
         return bound.addcmul_(x_bound, other)
     return torch.addcmul(bound, x_bound, other)
 
 
-def _times(factor: float, magnitude: Any) -> Any:
-    return None if factor == 0.0 else factor * magnitude
+def _fits(shape: torch.Size, into: torch.Size) -> bool:
+    """Return True where a tensor of this shape broadcasts into the other without enlarging it."""
+    if shape == into:
+        return True
+    lead = len(into) - len(shape)
+    return lead >= 0 and all(a in (1, b) for a, b in zip(shape, into[lead:], strict=True))
 
 
 def _magnitude(x: Any) -> Any:
