@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Arithmetic, Local
+from kernels_core.arithmetic import DISCRETE, Arithmetic, Local
 from kernels_core.enclosure import Enclosure, all_finite, exactly
 from kernels_core.errors import InvariantError, UsageError
 from kernels_core.profiles import Profile
@@ -183,7 +183,7 @@ def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosu
         mid = torch.where(unknown, torch.nan, value.mid) if bool(unknown.any()) else value.mid
         return Enclosure(mid, torch.where(exact, 0.0, bound))
     certain, infinite, not_a_number = finite.new_ones(()), finite.new_zeros(()), finite.new_zeros(())
-    bounded = finite.new_ones(())
+    bounded, signed = finite.new_ones(()), finite.new_ones(())
     for op in operands:
         if not op.floating:
             certain = certain & op.certain()
@@ -191,6 +191,7 @@ def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosu
         sure = op.certain()
         certain = certain & sure
         bounded = bounded & op.bound_or_zero().isfinite()
+        signed = signed & (op.mid.abs() > op.bound_or_zero() * DISCRETE)
         infinite = infinite | (sure & op.mid.isinf())
         not_a_number = not_a_number | (sure & op.mid.isnan())
     exact = (value.bound == 0) | not_a_number | (certain & (infinite | value.mid.isnan()))
@@ -198,6 +199,8 @@ def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosu
         exact = exact | certain
     if rule.keeps_inf:
         exact = exact | (infinite & bounded & value.mid.isinf())
+    if rule.scales_inf:
+        exact = exact | (infinite & bounded & signed & value.mid.isinf())
     overflow = certain & ~infinite & value.mid.isinf() & ~exact
     mid = torch.where(finite | exact | overflow, value.mid, torch.nan)
     bound = torch.where(finite, bound, torch.where(exact, 0.0, torch.inf))

@@ -75,7 +75,7 @@ class Numbers:
         """Apply a function that exists for balls only, such as `flint.arb.exp`."""
         if self.rational:
             raise NotRationalError
-        return self.each(lambda *values: function(*(self.real(v) for v in values)), *arrays)
+        return self.each(lambda *values: _of_numbers(function, [self.real(v) for v in values]), *arrays)
 
     def divide(self, a: Any, b: Any) -> Objects:
         """Return a / b; division by an exact zero needs balls, where it is not finite."""
@@ -116,6 +116,10 @@ class Numbers:
         if value == 0:
             return 0
         raise NotSeparatedError
+
+    def is_nan(self, value: Any) -> bool:
+        """Return True for NaN."""
+        return _is_nan(value)
 
     def less(self, a: Any, b: Any) -> bool:
         """Return a < b, decided (NaN compares false)."""
@@ -182,6 +186,12 @@ class Numbers:
         """Return the integer part, as a Python int."""
         value = self.real(value)
         return self.floor(value) if self.sign(value) >= 0 else self.ceil(value)
+
+
+def _of_numbers(function: Callable[..., Any], values: list[Any]) -> Any:
+    """Return function(*values), NaN where one is NaN: FLINT makes an interval of asin(NaN) and atan2(NaN, x)."""
+    missing = next((v for v in values if _is_nan(v)), None)
+    return function(*values) if missing is None else missing
 
 
 def _is_nan(value: Any) -> bool:

@@ -198,7 +198,13 @@ def _softplus_backward_exact(n: Numbers, grad: Any, a: Any, beta: Any, threshold
 
 
 def _threshold_exact(n: Numbers, grad: Any, a: Any, threshold: Any) -> Any:
-    return n.each(lambda g, x, t: n.real(g) if n.less(n.real(t), n.real(x)) else n.real(0), grad, a, threshold)
+    """NaN is not below the threshold: the gradient passes."""
+
+    def one(g: Any, x: Any, t: Any) -> Any:
+        x, t = n.real(x), n.real(t)
+        return n.real(0) if n.less(x, t) or n.equal(x, t) else n.real(g)
+
+    return n.each(one, grad, a, threshold)
 
 
 def _shrink_exact(n: Numbers, grad: Any, a: Any, lambd: Any) -> Any:

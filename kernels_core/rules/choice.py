@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernels_core.arithmetic import DISCRETE, INFLATE, Local
-from kernels_core.enclosure import Enclosure, hull
+from kernels_core.enclosure import Enclosure, all_finite, hull
 from kernels_core.numbers import Numbers
 from kernels_core.rules.arithmetic import constant_rounding, divide, integral, is_integral, multiply, parts, stepped
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
@@ -65,7 +65,7 @@ def sign(local: Local, a: Enclosure) -> Enclosure:
     bound = None
     if a.bound is not None:
         reach = a.bound * DISCRETE
-        near = (a.mid.abs() <= reach) & (reach > 0)
+        near = ~(a.mid.abs() > reach) & (reach > 0)  # also where nothing is known: NaN compares false
         if bool(near.any()):
             local.lose_rad()
         bound = torch.where(near, 1 + mid.abs(), 0.0)
@@ -93,8 +93,9 @@ def extreme(local: Local, choose: Any, a: Any, b: Any) -> Enclosure:
         return Enclosure(mid)
     rooms = [_room(v, mid) for v in (first, second)]
     bound = torch.maximum(*rooms).clamp_(min=0)
-    own = torch.where(first.mid == mid, first.bound_or_zero(), second.bound_or_zero())
-    return Enclosure(mid, torch.where(mid.isfinite(), bound, own))
+    # an infinity or NaN is as certain as an operand that is that infinity or NaN, else nothing is known
+    classes = [torch.where((v.mid == mid) | v.mid.isnan(), v.bound_or_zero(), torch.inf) for v in (first, second)]
+    return Enclosure(mid, torch.where(mid.isfinite(), bound, torch.minimum(*classes)))
 
 
 def _room(value: Enclosure, mid: torch.Tensor) -> torch.Tensor:
@@ -126,8 +127,10 @@ def clamp_max(local: Local, a: Enclosure, high: Any) -> Enclosure:
 def _ignoring_nan(choose: Any, other: Any) -> Any:
     def bound(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
         plain = extreme(local, other, a, b)
-        missing = (Enclosure(a.mid.isnan()), Enclosure(b.mid.isnan()))
-        return hull(missing[0], b, hull(missing[1], a, plain)) if a.floating else plain
+        if not a.floating:
+            return plain
+        missing = [Enclosure(v.mid.isnan(), None, v.mid.isnan() & (v.bound_or_zero() != 0)) for v in (a, b)]
+        return hull(missing[0], b, hull(missing[1], a, plain))
 
     return bound
 
@@ -175,7 +178,13 @@ def lerp(local: Local, a: Enclosure, b: Enclosure, weight: Any) -> Enclosure:
     rest = 1 - w
     moved = abs(rest) * x_bound + (w_abs + w_bound) * y_bound + w_bound * (spread + x_bound)
     size = x.abs() + y.abs() + x_bound + y_bound + (1 + w_abs + w_bound) * spread
-    return local.rounded(mid, (moved + 4 * local.u_acc * size + 4 * local.eta_acc) * INFLATE)
+    bound = local.rounded(mid, (moved + 4 * local.u_acc * size + 4 * local.eta_acc) * INFLATE).bound_or_zero()
+    if not all_finite(bound):  # NaN stays NaN; the two forms differ at infinities
+        missing = [torch.as_tensor(v).isnan() & (e == 0) for v, e in ((x, x_bound), (y, y_bound), (w, w_bound))]
+        bound = torch.where(mid.isfinite() & ~bound.isnan(), bound, torch.inf)
+        bound = torch.where(missing[0] | missing[1] | missing[2], 0.0, bound)
+        mid = torch.where(mid.isfinite() | (bound == 0), mid, torch.nan)
+    return Enclosure(mid, bound)
 
 
 def _exact_clamp(n: Numbers, a: Any, low: Any = None, high: Any = None) -> Any:

@@ -62,6 +62,8 @@ def unsure_index(local: Local, a: Enclosure, index: torch.Tensor, dim: int, sign
         exact &= (upper == second).sum(dim, keepdim=True) == ((upper == second) & (a.bound == 0)).sum(dim, keepdim=True)
     local.arithmetic.ties += int(exact.sum())
     near &= ~own.isnan()
+    if a.bound is not None:  # where nothing is known of one, each may be the extremum
+        near |= a.bound.expand(a.shape).isinf().any(dim, keepdim=True)
     return near if local.kinks else near & ~exact
 
 

@@ -2,11 +2,13 @@
 
 An element is out of question where its upper end lies below the largest lower end. Where one candidate is left, the
 weights are certain. Otherwise each candidate may get any share from 0 to 1; for exact ties of certain values only in
-the run at kinks, PyTorch's even split being the convention.
+the run at kinks, PyTorch's even split being the convention. Where the extremum is NaN nothing is known: PyTorch's own
+forms differ (NaN for amax, a share for each NaN for max).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,10 @@ def weight(local: Local, x: Enclosure, *, dims: tuple[int, ...], sign: int) -> E
     mask = (a == top) | (a.isnan() & top.isnan())
     share = mask / _count(mask, dims)
     contested = _contested(local, a, x.bound, mask, dims)
-    return Enclosure(share, torch.where(contested, torch.maximum(share, 1 - share), share * 2.0**-52))
+    bound = torch.where(contested, torch.maximum(share, 1 - share), share * 2.0**-52)
+    if bool(top.isnan().any()):
+        share, bound = torch.where(top.isnan(), torch.nan, share), torch.where(top.isnan(), torch.inf, bound)
+    return Enclosure(share, bound)
 
 
 def _count(condition: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
@@ -69,6 +74,8 @@ def _weight_exact(call: Any, values: Any) -> Any:
 
     def share(row: Any) -> Any:
         own, group = row[0], row[1:]
+        if any(n.is_nan(v) for v in group):
+            return n.of(math.nan)
         if any(n.less(own, v) if sign > 0 else n.less(v, own) for v in group):
             return n.real(0)
         return n.real(1) / sum(n.equal(own, v) for v in group)

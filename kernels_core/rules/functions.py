@@ -145,8 +145,8 @@ def root(local: Local, a: Enclosure) -> Enclosure:
     x, reach = parts(a)
     y = torch.sqrt(x)
     if reach is None:
-        return local.rounded(y, None, local.ulp("sqrt"), subnormal=False)
-    reach = reach * _OWN
+        return exact_at_zero(local.rounded(y, None, local.ulp("sqrt"), subnormal=False), x, None)
+    certain, reach = reach, reach * _OWN
     moved = reach / (y + torch.sqrt((x - reach).clamp(min=0)))
     outside = (x <= reach) & (reach > 0)
     if bool(outside.any()):
@@ -154,7 +154,13 @@ def root(local: Local, a: Enclosure) -> Enclosure:
         underflow = (x >= 0) & (reach <= local.smallest_normal * 2.0**20)
         moved = torch.where(outside, torch.where(underflow, torch.sqrt(x + reach), torch.inf), moved)
     value = local.rounded(y, torch.where(reach == 0, 0.0, moved * _OWN), local.ulp("sqrt"), subnormal=False)
-    return _undefined(value, x + reach < 0)
+    return exact_at_zero(_undefined(value, x + reach < 0), x, certain)
+
+
+def exact_at_zero(value: Enclosure, x: Tensor, reach: Tensor | None) -> Enclosure:
+    """Return the value of a function with f(0) = 0, with bound 0 at a certain 0: no implementation misses it."""
+    zero = x == 0 if reach is None else (x == 0) & (reach == 0)
+    return Enclosure(value.mid, value.bound_or_zero().masked_fill(zero, 0.0)) if bool(zero.any()) else value
 
 
 def _undefined(value: Enclosure, outside: Tensor) -> Enclosure:
@@ -192,7 +198,7 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
     y = x * x if p == 2 else torch.pow(x, p)
     ulp = _power_ulp(local, p)
     if reach is None:
-        return exact_zeros(local, local.rounded(y, None, ulp), (x, None)) if p > 0 else local.rounded(y, None, ulp)
+        return exact_at_zero(local.rounded(y, None, ulp), x, None) if p > 0 else local.rounded(y, None, ulp)
     if p == 0:
         return Enclosure(y, torch.zeros_like(y))
     if p == 2:  # (|x| + X)^2 - x^2 = X (2 |x| + X)
@@ -207,7 +213,7 @@ def power(local: Local, a: Any, exponent: Any) -> Enclosure:
         low = (x.abs() - reach * _OWN) * (1 - 2.0**-50)
         moved = torch.where(low > 0, abs(p) * torch.pow(low, p - 1) * reach * _OWN, torch.inf)
     value = local.rounded(y, torch.where(reach == 0, 0.0, moved), ulp)
-    return exact_zeros(local, value, (x, reach)) if p > 0 else value
+    return exact_at_zero(value, x, reach) if p > 0 else value
 
 
 def _power_ulp(local: Local, p: float) -> float:
@@ -283,6 +289,8 @@ def x_log_y(name: str, log: Callable[[Tensor], Tensor], shift: float) -> Callabl
             share = y_bound / ((y + shift) * (1 - 2.0**-50)) * _OWN
             moved_log = torch.where((share >= 0) & (share < 1), -torch.log1p(-share) * _OWN, torch.inf)
         moved_log = moved_log + 2 * (local.ulp("log") + 1) * local.u_acc * value.abs()
+        if shift:  # log1p may flush what is below the smallest normal number, as in `rounded`
+            moved_log = moved_log + (local.smallest_normal + local.eta)
         x_bound = zero if x_bound is None else x_bound
         nothing = (x == 0) & (x_bound == 0) & ~y.isnan()
         mid = torch.where(nothing, 0.0, x * value)

@@ -85,7 +85,7 @@ def root(local: Local, value: Enclosure) -> Enclosure:
     if bool((beyond & (bound > 0)).any()):
         local.lose_rad()
     moved = torch.where(beyond, torch.maximum(mid, (v + bound).sqrt() - mid) * INFLATE, low)
-    moved = torch.where(bound == 0, 0.0, moved)
+    moved = torch.where(bound == 0, 0.0, torch.where(moved.isnan(), torch.inf, moved))
     result = local.rounded(mid, moved, local.ulp("sqrt"))
     certain = (bound == 0) & ~mid.isfinite()
     return Enclosure(mid, torch.where(certain, 0.0, result.bound_or_zero()))

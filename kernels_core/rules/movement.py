@@ -23,6 +23,11 @@ def move(local: Local, *args: Any, **kwargs: Any) -> Any:
     return transported(local, args, kwargs)
 
 
+def masked_select(local: Local, a: Enclosure, mask: Enclosure) -> Any:
+    """Return the chosen elements; an uncertain mask is refused while tracing, since their number is a shape."""
+    return transported(local, (a, mask), {}, indices=(1,))
+
+
 def transported(
     local: Local, args: Sequence[Any], kwargs: Any, indices: Sequence[int] = (), scalar: int | None = None
 ) -> Any:
@@ -289,7 +294,7 @@ FAMILY.add(
     _rule("as_strided.default", strided),
     _rule("as_strided_copy.default", strided),
     Rule("aten.constant_pad_nd.default", _padded, functools.partial(moved, scalar=2), _padded_exact),
-    Rule("aten.masked_select.default", move, functools.partial(moved, indices=(1,)), moved_exact),
+    Rule("aten.masked_select.default", masked_select, functools.partial(moved, indices=(1,)), moved_exact),
     Rule("aten.copy.default", copy, _copy_cone, _copy_exact, lambda step: len(step.shape)),
     _rule("prims.broadcast_in_dim.default", broadcast_in_dim),
     _rule("prims.transpose.default"),

@@ -37,6 +37,8 @@ class Rule:
             dimensions are the result's (reductions over trailing dimensions, softmax).
         keeps_inf: a certain infinity in one operand makes the result certainly infinite or NaN whatever finite
             value the others take (sums).
+        scales_inf: a certain infinity in one operand makes the result the infinity that float64 returned where the
+            signs of all operands are certain and none is zero (products).
         poles: an infinity from finite operands is the exact limit (1/0), not an overflow.
         partial: for sums over leading dimensions: `bound` of one tile's part, before it is stored. The parts of all
             tiles are added up and given to `finish(local, total)`, so that the operand need not be materialised.
@@ -51,6 +53,7 @@ class Rule:
     tiles: Callable[[Step], int] = never_tiled
     aligned: str = "right"
     keeps_inf: bool = False
+    scales_inf: bool = False
     poles: bool = False
     classed: bool = False
     partial: Callable[..., Any] | None = None

@@ -72,7 +72,8 @@ def _place(local: Local, boundaries: Enclosure, value: Any, find: Any) -> Enclos
     touching = find(
         boundaries.mid.double(), torch.nextafter(x + reach * INFLATE, torch.tensor(torch.inf, dtype=torch.float64))
     )
-    return Enclosure(mid, None, (low != mid) | (high != mid) | (touching != mid))
+    unknown = torch.as_tensor(reach).isinf() | torch.as_tensor(reach).isnan()
+    return Enclosure(mid, None, (low != mid) | (high != mid) | (touching != mid) | unknown)
 
 
 def _exact_mode(call: Any, *_: Any) -> Any:

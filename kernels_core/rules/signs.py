@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 def _may_flip(value: Any) -> Tensor | None:
     """Return True where an enclosure holds both signs, None where none does."""
     mid, bound = parts(value)
-    return None if bound is None else (bound > 0) & (mid.abs() <= bound * DISCRETE)
+    return None if bound is None else (bound > 0) & ~(mid.abs() > bound * DISCRETE)
 
 
 def copysign(local: Local, a: Enclosure, b: Any) -> Enclosure:
@@ -49,10 +49,11 @@ def angle(local: Local, a: Enclosure) -> Enclosure:
     flips = _may_flip(a)
     value = local.rounded(mid, None, 1.0)
     bound = torch.where(mid == 0, 0.0, value.bound_or_zero())
+    bound = torch.where(mid.isnan(), 0.0, bound)
     if flips is not None and bool(flips.any()):
         local.lose_rad()
-        bound = torch.where(flips, 4.0, bound)
-    return Enclosure(mid, torch.where(mid.isnan(), 0.0, bound))
+        bound = torch.where(flips, torch.where(mid.isnan(), torch.inf, 4.0), bound)
+    return Enclosure(mid, bound)
 
 
 def frexp(local: Local, a: Enclosure) -> tuple[Enclosure, Enclosure]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.extrema import extremum
@@ -46,7 +46,9 @@ def vector_norm(
 
 def _nonzero(a: Enclosure) -> Enclosure:
     mid = (a.mid != 0).to(torch.float64)
-    return Enclosure(mid, None if a.bound is None else ((a.bound > 0) & (a.mid.abs() <= a.bound)).to(torch.float64))
+    return Enclosure(
+        mid, None if a.bound is None else ((a.bound > 0) & ~(a.mid.abs() > a.bound * DISCRETE)).to(torch.float64)
+    )
 
 
 def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], keepdim: bool) -> Enclosure:
