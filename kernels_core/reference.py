@@ -223,7 +223,7 @@ class Reference:
             raise UsageError(f"{self.name}.backward needs the inputs and the upstream gradient")
         *inputs, grads = args
         check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile, wrt=wrt, kinks=kinks)
-        return check.gradients([grads] if isinstance(grads, Tensor) else list(grads))
+        return check.gradients([grads] if grads is None or isinstance(grads, Tensor) else list(grads))
 
     def backward_covers(self, *args: Any, outputs: Any, grads: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Return {"grad_<name>": BoolTensor}: what a correct backward may return that was given these outputs.
@@ -304,6 +304,12 @@ class Check:
         """
         self.reference, self.arguments = reference, arguments
         self.tensors = tracing.named_tensors(arguments)
+        for name, tensor in self.tensors.items():
+            if tensor.is_complex() or tensor.is_meta:
+                kind = f"{str(tensor.dtype).removeprefix('torch.')} tensors" if tensor.is_complex() else "meta tensors"
+                raise UsageError(
+                    f"{name}: {kind} are not supported\ngive floating, integer or boolean tensors with values"
+                )
         self.profile = profile if isinstance(profile, Profile) else _profile(profile)
         if kinks not in ("accept", "convention"):
             raise UsageError(f'kinks: expected "accept" or "convention", got {kinks!r}')
@@ -383,7 +389,11 @@ class Check:
     def _results(
         self, program: Program, inputs: Mapping[str, Tensor | Enclosure], names: list[str]
     ) -> dict[str, Result]:
-        filtered = run_filter(program, inputs, self.profile)
+        try:
+            filtered = run_filter(program, inputs, self.profile)
+        except Exception:
+            tracing.require_callable(self.reference.function, self.arguments)
+            raise
         at_kinks = (
             run_filter(program, inputs, self.profile, kinks=True, rad=False) if self._has_kinks(filtered) else None
         )

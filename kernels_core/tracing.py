@@ -341,6 +341,19 @@ def _require_plain_memory(node: torch.fx.Node) -> None:
         )
 
 
+def require_callable(function: Callable[..., Any], arguments: Arguments) -> None:
+    """Call the reference itself: fake tensors take arguments that PyTorch's kernels refuse (a dimension, a dtype).
+
+    Raises:
+        TraceError: the call fails.
+    """
+    try:
+        with _caller_state_kept(), torch.no_grad():
+            call_bound(function, arguments)
+    except Exception as error:
+        raise TraceError(_untraceable(error)) from error
+
+
 def _untraceable(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
     return (

@@ -239,16 +239,17 @@ def factored(local: Local, a: Enclosure, *, compute: torch.dtype) -> Enclosure:
     PyTorch's formula distributes it, g t_1 + g t_2 + ..., where a kernel may form g (t_1 + t_2 + ...). With the same
     errors in the t_i the latter errs by (n - 1) u sum |g t_i| for its additions, as the former, and by u |g sum t_i|
     for the one product; the former by u |g t_i| for each product, but by nothing where t_i is a constant such
-    as the 1 of
-    a cross entropy's p - 1. So one rounding u |result| on top covers both.
+    as the 1 of a cross entropy's p - 1. So one rounding u |result| on top covers both.
+
+    Where the bound is 0, g was only moved, or met 1, -1, 0 and other powers of two alone: so is their sum, and g
+    times it is exact as well.
     """
-    if local.arithmetic.float64:
+    if local.arithmetic.float64 or a.bound is None:
         return a
     unit = unit_roundoff(compute)
-    if a.bound is None:
-        bound = a.mid.abs() * (unit * INFLATE)
-        return Enclosure(a.mid, bound if all_finite(bound) else torch.where(a.mid.isfinite(), bound, 0.0))
     bound = a.bound.mul((1 + unit) * INFLATE).add_(a.mid.abs(), alpha=unit * INFLATE)
+    if bound.numel() and float(a.bound.min()) == 0:
+        bound = torch.where(a.bound == 0, 0.0, bound)
     return Enclosure(a.mid, bound if all_finite(bound) else torch.where(a.mid.isfinite(), bound, a.bound))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels_core.coverage import Element
+from kernels_core.errors import TraceError, UsageError
 from kernels_core.exact import Cone
 from kernels_core.numbers import Numbers
 from kernels_core.reference import Check, Result, reference
@@ -174,3 +175,47 @@ def test_the_deviation_of_values_beyond_float64_has_a_bound() -> None:
     """It is inf, never NaN."""
     x = torch.tensor([1.7e308, -1.7e308, 1.0], dtype=torch.float64)
     assert not bool(reference(lambda x: x.std(-1))(x).enclosure.bound_or_zero().isnan().any())
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    "a dimension that is not there": lambda: reference(lambda x: torch.softmax(x, 7))(torch.randn(2)),
+    "a dtype that PyTorch refuses": lambda: reference(lambda x: torch.softmax(x, 0))(torch.ones(2, dtype=torch.int64)),
+    "a complex tensor": lambda: reference(lambda x: x * 2)(torch.ones(2, dtype=torch.complex64)),
+    "a meta tensor": lambda: reference(lambda x: torch.softmax(x, 0))(torch.empty(2, device="meta")),
+    "a missing argument": lambda: reference(lambda x, y: x + y)(torch.ones(2)),
+    "a wrong shape": lambda: reference(lambda x: x + torch.ones(3))(torch.ones(2)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_in_one_message(mistake: str) -> None:
+    """No error of PyTorch or of the engine comes through."""
+    with pytest.raises((UsageError, TraceError)):
+        MISTAKES[mistake]()
+
+
+def test_an_absent_upstream_gradient_is_zero() -> None:
+    """None means zero, also for the only output."""
+    (gradient,) = reference(lambda x: x * 3).backward(torch.ones(2), None).values()
+    assert bool(gradient.covers(torch.zeros(2)).all())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.roll(1), lambda x: -x, lambda x: x.clamp(-0.5, 0.5), lambda x: torch.where(x > 0, x, 0.0),
+        torch.relu,
+        lambda x: x.masked_fill(x > 0, 1.0), lambda x: x * 2,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gradient_that_is_only_moved_is_exact(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
+    """Nothing is rounded: its neighbour in the format is a violation."""
+    x = torch.linspace(-1.5, 1.4, 8).to(dtype)
+    check = Check(reference(lambda x: function(x)), {"x": x})
+    grad = torch.randn(8, generator=torch.Generator().manual_seed(1)).to(dtype).to(check.cotangents["output"].dtype)
+    gradient = check.gradients([grad])["grad_x"]
+    exact = gradient.enclosure.mid.to(dtype)
+    beside = torch.nextafter(exact, torch.full_like(exact, INF))
+    assert bool(gradient.covers(exact).all())
+    assert bool((gradient.verdict(beside) == Element.VIOLATED).all())
