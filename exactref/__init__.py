@@ -11,7 +11,6 @@ This module only re-exports; kernels_core is the engine.
 from kernels_core.errors import (
     ExactRefError,
     InvariantError,
-    KernelError,
     NotCovered,
     SpecError,
     TargetError,
@@ -46,7 +45,6 @@ cube = catalogue()["cube"]
 __all__ = [
     "ExactRefError",
     "InvariantError",
-    "KernelError",
     "NotCovered",
     "Reference",
     "Report",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernels_core.errors import UsageError
-from kernels_core.standin import forward_of
+from kernels_core.standin import forward_of, is_function_class
 
 # Names that stand for indices or class labels, and for plain values, in the kernels that people write.
 _INTEGERS = {
@@ -72,7 +72,7 @@ def parameters(function: Callable[..., Any], text: str) -> tuple[Parameter, ...]
 
 
 def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
-    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
+    if is_function_class(function):
         return forward_of(function)
     return function.forward if isinstance(function, torch.nn.Module) else function
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.formats import format_of
 from kernels_core.profiles import PROFILES, Profile
 
 if TYPE_CHECKING:
@@ -34,17 +35,6 @@ INFLATE = 1 + 2.0**-47
 # by 2^-26 of the bound (filter.py).
 DISCRETE = 1 + 2.0**-24
 FLOAT64_FUNCTION_ULP = 4.0  # assumed of float64 elementary functions here; `exactref doctor` measures it
-
-
-def unit_roundoff(dtype: torch.dtype) -> float:
-    """Return u = 2^-p, p the precision with the hidden bit."""
-    return torch.finfo(dtype).eps / 2
-
-
-def smallest_subnormal(dtype: torch.dtype) -> float:
-    """Return eta."""
-    info = torch.finfo(dtype)
-    return info.smallest_normal * info.eps
 
 
 def compute_format(dtype: torch.dtype) -> torch.dtype:
@@ -92,10 +82,12 @@ class Local:
         if not dtype.is_floating_point:
             return
         self.dtype = torch.float64 if arithmetic.float64 else dtype
-        self.u, self.eta = unit_roundoff(self.dtype), smallest_subnormal(self.dtype)
+        own = format_of(self.dtype)
+        self.u, self.eta = own.unit_roundoff, own.eta
         self.compute = compute_format(self.dtype)
-        self.u_acc, self.eta_acc = unit_roundoff(self.compute), smallest_subnormal(self.compute)
-        self.smallest_normal = torch.finfo(self.compute).smallest_normal
+        wide = format_of(self.compute)
+        self.u_acc, self.eta_acc = wide.unit_roundoff, wide.eta
+        self.smallest_normal = wide.smallest_normal
 
     @property
     def shape(self) -> tuple[int, ...]:

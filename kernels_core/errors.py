@@ -8,7 +8,6 @@ Every error that a caller can cause says what is wrong and what to do next.
     +-- SpecError            one or more mistakes in a spec file
     +-- TraceError           a reference that cannot be turned into a program
     |   +-- UnsupportedOperation   an operation that has no rule
-    +-- KernelError          the user's kernel raised; a failing verdict, exit 1
     NotCovered               raised by assert_covered (also an AssertionError)
     InvariantError           a bug of ours; exit 3
 """
@@ -67,20 +66,6 @@ class UnsupportedOperation(TraceError):
         where = f" (from {source})" if source else ""
         remedy = hint or "write the reference with other operations; `exactref list` shows those with rules"
         super().__init__(f"operation {operation} has no rule{where}\n{remedy}")
-
-
-class KernelError(ExactRefError):
-    """The user's kernel raised in forward or backward.
-
-    Attributes:
-        phase: "forward" or "backward".
-        frames: the traceback, shortened to the user's frames.
-    """
-
-    def __init__(self, phase: str, message: str, frames: str = "") -> None:
-        """Keep the phase and the frames for the report."""
-        super().__init__(message)
-        self.phase, self.frames = phase, frames
 
 
 class NotCovered(AssertionError):

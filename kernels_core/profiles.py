@@ -1,4 +1,4 @@
-"""What a kernel may do beyond the dtypes: accuracy of elementary functions and accumulators, by name.
+"""What a kernel may do beyond the dtypes: accuracy of elementary functions, by name.
 
 An accuracy of n ulp means |computed - f(x)| <= (n + 1/2) ulp of the compute format before the final rounding: vendors
 count from the correctly rounded result, so their n leaves the half ulp of that rounding to be added.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-
-import torch
 
 # Largest documented or measured error in float32 and float64, in ulp, over the implementations that a CPU kernel may
 # call: glibc and libmvec (glibc libm-test-ulps), SLEEF u10 and u20 variants, and the compositions that PyTorch itself
@@ -38,13 +36,11 @@ class Profile:
         name: as written in specs and reports.
         grants: one line for the user: what it allows.
         function_ulp: accuracy of elementary functions in ulp of the compute format.
-        accumulate: accumulator of sums and products of 16-bit and float32 values.
     """
 
     name: str
     grants: str
     function_ulp: Mapping[str, float]
-    accumulate: torch.dtype = torch.float32
 
     def ulp(self, function: str) -> float:
         """Return the granted error of an elementary function, in ulp."""

@@ -24,6 +24,7 @@ from kernels_core.filter import Filtered, run_filter
 from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
 from kernels_core.profiles import PROFILES, Profile
 from kernels_core.program import Meta, Program
+from kernels_core.standin import forward_of, is_function_class
 
 Tensor = torch.Tensor
 EXACT_LIMIT = 4096  # more exact values than this are not worth FLINT's time for display
@@ -275,9 +276,7 @@ def reference(
         if backward is None and not surrogate:
             return function
         return dataclasses.replace(function, declared=backward, surrogate=surrogate)
-    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
-        from kernels_core.standin import forward_of
-
+    if is_function_class(function):
         function, name = forward_of(function), name or function.__name__
     if not callable(function):
         raise UsageError(f"a reference is a function, got {type(function).__name__}")
@@ -345,6 +344,11 @@ class Check:
         """Shape and dtype of the upstream gradient of each floating output, by output name."""
         return {n: m for n, m in self.forward.output_metas.items() if m.dtype.is_floating_point}
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the inputs, the CPU where there is none."""
+        return next((t.device for t in self.tensors.values()), torch.device("cpu"))
+
     def outputs(self) -> dict[str, Result]:
         """Return the results of the forward alone."""
         return self._results(self.forward, self.tensors, list(self.forward.outputs))
@@ -380,7 +384,7 @@ class Check:
             raise UsageError(f"expected {len(expected)} upstream gradients, one per floating output, got {len(grads)}")
         given = {}
         for (name, meta), grad in zip(expected.items(), grads, strict=True):
-            grad = torch.zeros(meta.shape, dtype=meta.dtype) if grad is None else grad
+            grad = torch.zeros(meta.shape, dtype=meta.dtype, device=self.device) if grad is None else grad
             given[tracing.cotangent_name(name)] = require_same_form(
                 grad, meta.shape, meta.dtype, tracing.cotangent_name(name)
             ).detach()
@@ -463,8 +467,8 @@ def _as_given(result: Result, actual: Tensor) -> Enclosure:
     Raises:
         UsageError: no correct forward returns it.
     """
-    if not bool(result.covers(actual).all()):
-        count = int((~result.covers(actual)).sum())
+    count = int((~result.covers(actual)).sum())
+    if count:
         raise UsageError(
             f"{result.name}: {count} elements are not what a correct forward may return\ncheck the forward first"
         )
@@ -480,7 +484,7 @@ def _require_agreement(traced: Result, declared: Enclosure, rad: Tensor | float,
     more than it moves the output's bound; hence a fraction of the declared bound on top.
     """
     gap = (traced.enclosure.mid - declared.mid).abs()
-    own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad * traced.enclosure.bound_or_zero()
+    own = traced.rad_abs()
     theirs = rad if isinstance(rad, Tensor) else rad * declared.bound_or_zero()
     worst = gap > (own + theirs + 2.0**-26 * declared.bound_or_zero() + 2.0**-50 * declared.mid.abs()) * 2
     if bool(worst.any()):

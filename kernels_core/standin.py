@@ -11,7 +11,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -43,6 +43,11 @@ class StandInContext:
 
     def set_materialize_grads(self, value: bool) -> None:
         """Accept either."""
+
+
+def is_function_class(function: Any) -> TypeGuard[type[torch.autograd.Function]]:
+    """Return True for a `torch.autograd.Function` class, which is called through `apply`."""
+    return isinstance(function, type) and issubclass(function, torch.autograd.Function)
 
 
 def has_separate_context(function: type[torch.autograd.Function]) -> bool:

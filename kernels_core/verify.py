@@ -23,7 +23,7 @@ from kernels_core.errors import ExactRefError, NotCovered, TraceError, Unsupport
 from kernels_core.reference import Check, Reference, Result, reference
 from kernels_core.report import InputReport, Raised, Report, TensorReport
 from kernels_core.rows import mismatch_row, row
-from kernels_core.standin import forward_of
+from kernels_core.standin import forward_of, is_function_class
 
 Tensor = torch.Tensor
 
@@ -75,11 +75,10 @@ def verify(
         notes = () if gradients is not None else ("gradients not checked: an output has another shape",)
     except _KernelRaisedError as error:
         raised = error.raised
-    device = next((str(t.device) for t in check.tensors.values()), "cpu")
     return Report(
         name=name or _title(function), function=_title(function), reference=ref.name,
         inputs=tuple(_inputs(arguments, check)), tensors=tuple(rows), raised=raised, seed=seed, profile=profile,
-        device=device, seconds=time.monotonic() - start, notes=notes,
+        device=str(check.device), seconds=time.monotonic() - start, notes=notes,
     )  # fmt: skip
 
 
@@ -130,7 +129,7 @@ def _reference(
     if given is not None:
         return reference(given, backward=backward, surrogate=surrogate)
     own, name = function, _title(function)
-    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
+    if is_function_class(function):
         own, name = forward_of(function), f"{name}.forward"
     elif isinstance(function, torch.nn.Module):
         own, name = function.forward, f"{name}.forward"
@@ -172,9 +171,8 @@ def _trace(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check
 def draw_upstream(check: Check, seed: int) -> list[Tensor]:
     """Draw upstream gradients per element in logical order, independent per output."""
     generator = torch.Generator().manual_seed(seed + 0x5EED)
-    device = next((t.device for t in check.tensors.values()), torch.device("cpu"))
     drawn = [(torch.randn(m.shape, generator=generator, dtype=torch.float32), m) for m in check.cotangents.values()]
-    return [numbers.to(m.dtype).to(device) for numbers, m in drawn]
+    return [numbers.to(m.dtype).to(check.device) for numbers, m in drawn]
 
 
 class _KernelRaisedError(Exception):
@@ -227,12 +225,12 @@ def run_kernel(
 
 
 def _call(function: Callable[..., Any], inputs: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:
-    call = function.apply if isinstance(function, type) and issubclass(function, torch.autograd.Function) else function
+    call: Callable[..., Any] = function.apply if is_function_class(function) else function
     return call(*placed.values()) if _positional(function, inputs) else tracing.call_bound(function, placed)
 
 
 def _positional(function: Any, inputs: Mapping[str, Any]) -> bool:
-    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
+    if is_function_class(function):
         return True
     try:
         inspect.signature(function).bind(*inputs.values())

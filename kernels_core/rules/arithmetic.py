@@ -16,13 +16,12 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import DISCRETE, INFLATE, Local, unit_roundoff
+from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.formats import format_of
 from kernels_core.numbers import Numbers
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
-
-Operand = Enclosure | float | int
 
 
 def parts(value: Any) -> tuple[Any, torch.Tensor | None]:
@@ -246,7 +245,7 @@ def factored(local: Local, a: Enclosure, *, compute: torch.dtype) -> Enclosure:
     """
     if local.arithmetic.float64 or a.bound is None:
         return a
-    unit = unit_roundoff(compute)
+    unit = format_of(compute).unit_roundoff
     bound = a.bound.mul((1 + unit) * INFLATE).add_(a.mid.abs(), alpha=unit * INFLATE)
     if bound.numel() and float(a.bound.min()) == 0:
         bound = torch.where(a.bound == 0, 0.0, bound)

@@ -23,7 +23,7 @@ import torch
 from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.numbers import Numbers
-from kernels_core.rules.arithmetic import constant_rounding, exact_zeros, parts, plus
+from kernels_core.rules.arithmetic import constant_rounding, exact_zeros, integral, parts, plus
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 
@@ -184,8 +184,6 @@ def inverse_root(local: Local, a: Enclosure) -> Enclosure:
 def power(local: Local, a: Any, exponent: Any) -> Enclosure:
     """x^p. For a number p: 0, 1, 2, 3, -1, 1/2, -1/2 by their own forms (a kernel may multiply), else by the slope."""
     if not local.nominal.is_floating_point:
-        from kernels_core.rules.arithmetic import integral
-
         return integral(local, a, exponent)
     if isinstance(exponent, Enclosure) or not isinstance(a, Enclosure):
         return _power_of_tensor(local, a, exponent)
