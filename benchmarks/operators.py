@@ -31,8 +31,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from kernels_core.coverage import Element
 from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.exact import Budget
+from kernels_core.kernel import KernelRaisedError, draw_upstream, run_kernel
 from kernels_core.reference import Check, reference
-from kernels_core.verify import _KernelRaisedError, draw_upstream, run_kernel
 
 Entry = dict[str, Any]
 ORDER = (
@@ -143,7 +143,7 @@ def judge(op: Any, dtype: torch.dtype, count: int) -> Entry:
 def _judge_sample(op: Any, sample: Any) -> tuple[str, str]:
     try:
         counts = check_sample(op, sample)
-    except _KernelRaisedError:
+    except KernelRaisedError:
         return "skipped", ""
     except UnsupportedOperation as error:
         return ("random" if "random" in str(error) else "unsupported"), error.operation

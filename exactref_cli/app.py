@@ -61,6 +61,7 @@ def gradcheck(
     profile: Annotated[str | None, typer.Option(help="Arithmetic profile; ieee on cpu, cuda on cuda.")] = None,
     kinks: Annotated[str, typer.Option(help="accept or convention.")] = "accept",
     wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only.")] = None,
+    battery: Annotated[list[str] | None, typer.Option(help="all, none or the name of a contract item.")] = None,
     form: Format = "table",
     output: Output = None,
 ) -> None:
@@ -70,7 +71,7 @@ def gradcheck(
 
     asked = quick.Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
-        kinks, wrt or (),
+        kinks, wrt or (), battery or ("all",),
     )  # fmt: skip
     raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx)))
 

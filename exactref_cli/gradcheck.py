@@ -32,6 +32,7 @@ class Options:
     profile: str | None = None
     kinks: str = "accept"
     wrt: Sequence[str] = ()
+    battery: Sequence[str] = ("all",)
 
 
 def cases(options: Options) -> list[Case]:
@@ -42,6 +43,7 @@ def cases(options: Options) -> list[Case]:
         UsageError: an option does not fit the kernel, or no shapes were found.
     """
     _require_words(options)
+    _require_items(options)
     here = Path.cwd()
     kernel = target.load_kernel(options.target, here)
     loaded = {
@@ -70,6 +72,8 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str) -> str:
     words += ["--kinks", options.kinks] * (options.kinks != "accept")
     for name in options.wrt:
         words += ["--wrt", name]
+    for name in options.battery:
+        words += ["--battery", name] * (name != "all")
     return shlex.join(words)
 
 
@@ -97,6 +101,7 @@ def _case(
         device=options.device,
         profile=options.profile or default_profile(options.device),
         kinks=options.kinks,
+        battery=tuple(options.battery),
         repeat=repeat(options, chosen, dtype),
         notes=_notes(chosen, given),
     )
@@ -160,6 +165,15 @@ def _split(text: str, names: Sequence[str], option: str, wanted: str) -> tuple[s
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
+
+
+def _require_items(options: Options) -> None:
+    from kernels_core.battery import select
+
+    try:
+        select(options.battery)
+    except UsageError as error:
+        raise UsageError(f"--battery: {error}") from None
 
 
 def _require_words(options: Options) -> None:

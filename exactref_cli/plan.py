@@ -151,6 +151,7 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             device=device,
             profile=combination.get("profile") or check.profile or default_profile(device),
             kinks=check.kinks,
+            battery=check.battery,
             expect=check.expect,
             repeat=shlex.join(["exactref", "check", str(file.path), "--case", name]),
         )

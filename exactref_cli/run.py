@@ -12,6 +12,7 @@ import torch
 from exactref_cli import exits
 from exactref_cli.inputs import Drawn
 from kernels_core import verify as engine
+from kernels_core.battery import Settings, Size
 from kernels_core.errors import ExactRefError, TargetError
 from kernels_core.report import Report, Verdict
 
@@ -28,6 +29,8 @@ class Case:
         repeat: the command that runs this case alone.
         expect: the verdict that makes the case succeed.
         notes: what was chosen for the user.
+        battery: "all", "none" or names of items of the contract battery.
+        sizes: further sizes for the battery.
         seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
     """
 
@@ -43,6 +46,8 @@ class Case:
     device: str = "cpu"
     profile: str = "ieee"
     kinks: str = "accept"
+    battery: str | tuple[str, ...] = "none"
+    sizes: tuple[Size, ...] = ()
     expect: str = "covered"
     repeat: str = ""
     notes: tuple[str, ...] = ()
@@ -125,7 +130,7 @@ def _verify(case: Case) -> Report:
         report = engine.verify(
             case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
             surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile, kinks=case.kinks,
-            name=case.name,
+            name=case.name, battery=case.battery, settings=Settings(sizes=case.sizes),
         )  # fmt: skip
     return dataclasses.replace(
         report,

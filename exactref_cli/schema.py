@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from kernels_core.battery import ITEMS
 from kernels_core.errors import nearest
 
 FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
@@ -65,10 +66,12 @@ def _values(value: Any) -> str | list[Any]:
     return value if isinstance(value, list) else one_of(FAMILIES)(value)
 
 
-def _battery(value: Any) -> str:
-    if value not in ("none", "all"):
-        raise _refuse("none or all", value)
-    return str(value)
+def _battery(value: Any) -> str | tuple[str, ...]:
+    if value in ("none", "all"):
+        return str(value)
+    if not isinstance(value, list):
+        raise _refuse("all, none or a list of items", value, nearest(str(value), ("all", "none")))
+    return tuple(one_of(tuple(ITEMS))(name) for name in value)
 
 
 def require_text(value: Any) -> str:
@@ -102,7 +105,11 @@ Size = Annotated[int, PlainValidator(require_size), WithJsonSchema({"type": "int
 SizeOrName = Annotated[int | str, PlainValidator(_size_or_name), WithJsonSchema({"type": ["integer", "string"]})]
 Target = Annotated[str, PlainValidator(_target), WithJsonSchema({"type": "string", "pattern": "^.+:.+$"})]
 Values = Annotated[str | list[Any], PlainValidator(_values), WithJsonSchema({"type": ["string", "array"]})]
-Battery = Annotated[str, PlainValidator(_battery), WithJsonSchema({"enum": ["none", "all"]})]
+Battery = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_battery),
+    WithJsonSchema({"anyOf": [{"enum": ["none", "all"]}, {"type": "array", "items": {"enum": list(ITEMS)}}]}),
+]
 
 
 class _Strict(BaseModel):

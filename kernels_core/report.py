@@ -117,6 +117,42 @@ class Raised:
     frames: str
 
 
+class Outcome(str, enum.Enum):
+    """The outcome of one item of the contract battery; the value is the word that users see.
+
+    FAIL makes the case violated, UNDECIDED leaves it undecided; the others change no verdict.
+    """
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNDECIDED = "undecided"
+    REFUSED = "refused"  # the kernel raised where it may: it is not silently wrong
+    NOTED = "noted"  # something to know that is no fault
+    NOT_APPLICABLE = "not applicable"
+    SKIPPED = "skipped"
+
+    def __str__(self) -> str:
+        """Return the word that users see."""
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class BatteryRow:
+    """One row of the battery's table.
+
+    Attributes:
+        name: of the item, as `battery:` and `--battery` take it.
+        outcome: see `Outcome`.
+        evidence: one line: what was run, or what went wrong, with the first wrong element.
+        seconds: that the item took.
+    """
+
+    name: str
+    outcome: Outcome
+    evidence: str
+    seconds: float = 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """The whole verification of one case.
@@ -129,6 +165,7 @@ class Report:
         raised: set where the kernel raised.
         seed, profile, device, seconds: of the run.
         notes: lines such as what was chosen, which warnings hold.
+        battery: the rows of the contract battery, empty where it was not asked for.
     """
 
     name: str
@@ -142,6 +179,7 @@ class Report:
     device: str
     seconds: float
     notes: tuple[str, ...] = ()
+    battery: tuple[BatteryRow, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -149,6 +187,7 @@ class Report:
         if self.raised is not None:
             return Verdict.RAISED
         found = {row.verdict for row in self.tensors if row.elements or row.verdict is not Verdict.COVERED}
+        found |= {_OF_OUTCOME[row.outcome] for row in self.battery if row.outcome in _OF_OUTCOME}
         for verdict in (Verdict.RAISED, Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.UNCONSTRAINED, Verdict.SUSPECT):
             if verdict in found:
                 return verdict
@@ -173,3 +212,6 @@ class Report:
             if row.name == name:
                 return row
         raise KeyError(f"{name!r}: this report has {', '.join(row.name for row in self.tensors)}")
+
+
+_OF_OUTCOME = {Outcome.FAIL: Verdict.VIOLATED, Outcome.UNDECIDED: Verdict.UNDECIDED}

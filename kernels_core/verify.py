@@ -9,19 +9,20 @@ Three ways to ask for it:
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import inspect
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from kernels_core import battery as contract
 from kernels_core import tracing
-from kernels_core.errors import ExactRefError, NotCovered, TraceError, UnsupportedOperation, UsageError
+from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
+from kernels_core.kernel import KernelRaisedError, call, draw_upstream, phase, run_kernel
 from kernels_core.reference import Check, Reference, Result, reference
-from kernels_core.report import InputReport, Raised, Report, TensorReport
+from kernels_core.report import BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
 from kernels_core.standin import forward_of, is_function_class
 
@@ -41,6 +42,8 @@ def verify(
     profile: str = "ieee",
     kinks: str = "accept",
     name: str = "",
+    battery: str | Sequence[str] = "none",
+    settings: contract.Settings | None = None,
 ) -> Report:
     """Verify outputs and gradients of a kernel on these inputs.
 
@@ -56,29 +59,43 @@ def verify(
         profile: arithmetic profile.
         kinks: "accept" or "convention".
         name: of the case.
+        battery: "all", "none" or names of items of the contract battery.
+        settings: of the battery.
 
     Raises:
         ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
     """
-    start = time.monotonic()
+    start, items = time.monotonic(), contract.select(battery)
     ref = _reference(function, reference, reference_backward, surrogate)
     arguments = _fit(ref, inputs)
     check = Check(ref, arguments, profile=profile, wrt=wrt, kinks=kinks)
     rows: list[TensorReport] = []
     raised: Raised | None = None
     notes: tuple[str, ...] = ()
+    tested: tuple[BatteryRow, ...] = ()
     try:
         _trace(function, inputs, check, own=reference is None)
         upstream = list(grads) if grads is not None else draw_upstream(check, seed)
         outputs, gradients = run_kernel(function, inputs, arguments, check, upstream)
-        rows = _rows(check, upstream, outputs, gradients)
-        notes = () if gradients is not None else ("gradients not checked: an output has another shape",)
-    except _KernelRaisedError as error:
+        results = check.outputs() if gradients is None else check.both(upstream)
+        rows = _rows(results, outputs, gradients)
+        if gradients is None:
+            notes = ("gradients not checked: an output has another shape",)
+        elif items:
+            again = functools.partial(verify, function, reference=ref, seed=seed, profile=profile, kinks=kinks)
+            subject = contract.Subject(
+                function, inputs, arguments, check, tuple(upstream), results, outputs, gradients,
+                frozenset(row.name for row in rows if row.verdict is Verdict.VIOLATED), again,
+                settings or contract.Settings(),
+            )  # fmt: skip
+            tested = contract.run(subject, items, time.monotonic() - start)
+    except KernelRaisedError as error:
         raised = error.raised
     return Report(
         name=name or _title(function), function=_title(function), reference=ref.name,
         inputs=tuple(_inputs(arguments, check)), tensors=tuple(rows), raised=raised, seed=seed, profile=profile,
         device=str(check.device), seconds=time.monotonic() - start, notes=notes,
+        battery=tested,
     )  # fmt: skip
 
 
@@ -117,6 +134,7 @@ def summary(report: Report) -> str:
                 lines.append(f"    {list(e.index)}: got {e.actual!r}, admissible {admissible}, exact {e.exact!r}")
         if found.note:
             lines.append(f"    {found.note}")
+    lines += [f"  battery {row.name}: {row.outcome}: {row.evidence}" for row in report.battery]
     return "\n".join(lines)
 
 
@@ -163,104 +181,19 @@ def _trace(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check
     except TraceError:
         if own:
             leaves = {n: t.detach().clone() for n, t in check.tensors.items()}
-            with torch.random.fork_rng(devices=[]), _phase("forward"):
-                _call(function, inputs, tracing.with_tensors(check.arguments, leaves))
+            with torch.random.fork_rng(devices=[]), phase("forward"):
+                call(function, inputs, tracing.with_tensors(check.arguments, leaves))
         raise
-
-
-def draw_upstream(check: Check, seed: int) -> list[Tensor]:
-    """Draw upstream gradients per element in logical order, independent per output."""
-    generator = torch.Generator().manual_seed(seed + 0x5EED)
-    drawn = [(torch.randn(m.shape, generator=generator, dtype=torch.float32), m) for m in check.cotangents.values()]
-    return [numbers.to(m.dtype).to(check.device) for numbers, m in drawn]
-
-
-class _KernelRaisedError(Exception):
-    def __init__(self, raised: Raised) -> None:
-        super().__init__(raised.message)
-        self.raised = raised
-
-
-@contextlib.contextmanager
-def _phase(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (ExactRefError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # a kernel that calls sys.exit has not returned its result either
-        raise _KernelRaisedError(Raised(name, f"{type(error).__name__}: {error}", user_frames(error))) from error
-
-
-_NOT_THE_USERS = ("/torch/", "kernels_core", "exactref_cli")
-
-
-def user_frames(error: BaseException) -> str:
-    """Return the traceback of an exception without the frames of PyTorch and of this program."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(p in f.filename for p in _NOT_THE_USERS)]
-    return "".join(traceback.format_list(frames)).rstrip()
-
-
-def run_kernel(
-    function: Callable[..., Any],
-    inputs: Mapping[str, Any],
-    arguments: Mapping[str, Any],
-    check: Check,
-    upstream: Sequence[Tensor],
-) -> tuple[dict[str, Tensor], dict[str, Tensor | None] | None]:
-    """Run forward and backward on fresh copies of the inputs; return outputs and gradients by name.
-
-    The gradients are None where the outputs have other shapes than the reference's: there is no upstream for them.
-    """
-    leaves = {n: t.detach().clone().requires_grad_(n in check.wrt) for n, t in check.tensors.items()}
-    placed = tracing.with_tensors(arguments, leaves)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        with _phase("forward"):
-            names, tensors = tracing.output_names(_call(function, inputs, placed))
-        outputs = dict(zip(names, tensors, strict=True))
-        gradients = None
-        if all(outputs[n].shape == m.shape for n, m in check.cotangents.items() if n in outputs):
-            with _phase("backward"):
-                gradients = _gradients(outputs, leaves, check, upstream)
-    return {n: t.detach() for n, t in outputs.items()}, gradients
-
-
-def _call(function: Callable[..., Any], inputs: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:
-    call: Callable[..., Any] = function.apply if is_function_class(function) else function
-    return call(*placed.values()) if _positional(function, inputs) else tracing.call_bound(function, placed)
-
-
-def _positional(function: Any, inputs: Mapping[str, Any]) -> bool:
-    if is_function_class(function):
-        return True
-    try:
-        inspect.signature(function).bind(*inputs.values())
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _gradients(
-    outputs: Mapping[str, Tensor], leaves: Mapping[str, Tensor], check: Check, upstream: Sequence[Tensor]
-) -> dict[str, Tensor | None]:
-    wanted = [leaves[name] for name in check.wrt]
-    returned = (outputs[name] for name in check.cotangents if name in outputs)
-    pairs = [(t, g) for t, g in zip(returned, upstream, strict=False) if t.requires_grad]
-    found: Sequence[Tensor | None] = [None] * len(wanted)
-    if pairs and wanted:
-        found = torch.autograd.grad([t for t, _ in pairs], wanted, [g.clone() for _, g in pairs], allow_unused=True)
-    return {f"grad_{name}": grad for name, grad in zip(check.wrt, found, strict=True)}
 
 
 def _rows(
-    check: Check,
-    upstream: Sequence[Tensor],
+    results: Mapping[str, Result],
     outputs: Mapping[str, Tensor],
     gradients: Mapping[str, Tensor | None] | None,
 ) -> list[TensorReport]:
-    results = check.outputs() if gradients is None else check.both(upstream)
     extra = [name for name in outputs if name not in results]
     if extra:
-        wanted = ", ".join(check.forward.outputs)
+        wanted = ", ".join(name for name in results if not name.startswith("grad_"))
         raise UsageError(f"the kernel returned {', '.join(outputs)}; the reference has {wanted}\n"
                          "let both return the same outputs")  # fmt: skip
     return [_row_of(result, name, outputs, gradients or {}) for name, result in results.items()]

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from exactref_cli.render import failure
+from exactref_cli.render.battery import broken, contract
 from exactref_cli.render.console import count, put, style
 from exactref_cli.render.table import coverage
 from exactref_cli.run import Outcome
@@ -46,12 +47,17 @@ def _report(console: Console, report: Report, repeat: str) -> None:
     if report.tensors:
         console.print()
         put(console, coverage(console, report.tensors))
+    if report.battery:
+        console.print()
+        contract(console, report.battery)
     for place, line in enumerate(_remarks(report)):
         console.print(Text(("" if place else "\n") + f"  {line}"))
     if report.raised is not None:
         _raised(console, report.raised, repeat)
     for row in report.tensors:
         failure.show(console, report, row, repeat)
+    if repeat and not any(row.failure for row in report.tensors) and broken(report.battery):
+        console.print(Text(f"\n  repeat: {repeat}"))
 
 
 def _heading(report: Report) -> Iterator[str]:

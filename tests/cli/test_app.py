@@ -1,5 +1,6 @@
 """The commands from end to end with a fake engine: whole output, exit codes, and where each part of it goes."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import torch
 
 from exactref_cli.app import main
 from kernels_core.errors import UnsupportedOperation
-from kernels_core.report import Raised, Verdict
+from kernels_core.report import BatteryRow, Outcome, Raised, Verdict
 
 Call = Callable[..., tuple[int, str, str]]
 Engine = Callable[..., list[dict[str, Any]]]
@@ -413,4 +414,28 @@ def test_device_that_does_not_exist_is_a_mistake_of_the_spec(folder: Path, exact
     assert err == (
         "spec.yaml:10: checks[1].device: wanted one of cpu, cuda, mps, xpu, found 'gpu', did you mean \"cuda\"?\n"
         "spec.yaml:11: checks[1].matrix.device: wanted one of cpu, cuda, mps, xpu, found 'cpx', did you mean \"cpu\"?\n"
+    )
+
+
+def test_battery_of_gradcheck_is_all_unless_items_are_named(exactref, engine, folder, reports) -> None:
+    calls = engine(reports.report(reports.row()))
+    exactref("gradcheck", "kernels:Square")
+    exactref("gradcheck", "kernels:Square", "--battery", "none")
+    assert [call["battery"] for call in calls] == [("all",), ("none",)]
+
+
+def test_battery_is_kept_by_the_repeat_command_and_printed_with_it(exactref, engine, folder, reports) -> None:
+    row = BatteryRow("shared_grad_output", Outcome.FAIL, "the second branch got another gradient")
+    engine(dataclasses.replace(reports.report(reports.row()), battery=(row,)))
+    code, out, _ = exactref("gradcheck", "kernels:Square", "--battery", "shared_grad_output")
+    assert code == 1
+    assert "  battery             outcome  evidence\n  shared_grad_output  fail     the second branch got" in out
+    assert "--seed 0 --battery shared_grad_output\n" in out
+
+
+def test_unknown_item_is_one_message(exactref, folder) -> None:
+    code, _, err = exactref("gradcheck", "kernels:Square", "--battery", "shared_grad")
+    assert (code, err.splitlines()[0]) == (
+        2,
+        "--battery: no battery item is called 'shared_grad', did you mean \"shared_grad_output\"?",
     )

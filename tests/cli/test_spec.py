@@ -157,7 +157,11 @@ extra: 1
             ["inputs_from: kernels.py:make", "expect: 3"],
             "5: checks[0].expect: wanted one of covered, violated, raised, ",
         ),
-        (["inputs_from: kernels.py:make", "battery: most"], "5: checks[0].battery: wanted none or all, found 'most'"),
+        (
+            ["inputs_from: kernels.py:make", "battery: most"],
+            "5: checks[0].battery: wanted all, none or a list of items, found 'most'",
+        ),
+        (["inputs_from: kernels.py:make", "battery: [shared_grad]"], "5: checks[0].battery: wanted one of grad_"),
         (["inputs_from: kernels.py:make", "seed: 1", "seed: 2"], "6: checks[0].seed: this key is written twice"),
     ],
 )

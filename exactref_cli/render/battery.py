@@ -1,0 +1,31 @@
+"""The table of the contract battery: one row per item, its evidence wrapped where there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from exactref_cli.render.console import put, room
+from kernels_core.report import BatteryRow, Outcome
+
+_STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.NOT_APPLICABLE: "dim"}
+INDENT = 2
+
+
+def contract(console: Console, rows: Sequence[BatteryRow]) -> None:
+    """Print the table of one case."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", width=room(console) - INDENT)
+    table.add_column("battery", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("evidence", ratio=1, overflow="fold")
+    for row in rows:
+        table.add_row(row.name, Text(row.outcome.value, _STYLES.get(row.outcome, "yellow")), Text(row.evidence))
+    put(console, table, INDENT)
+
+
+def broken(rows: Sequence[BatteryRow]) -> bool:
+    """Return True where an item failed or could not be decided."""
+    return any(row.outcome in (Outcome.FAIL, Outcome.UNDECIDED) for row in rows)

@@ -1,0 +1,80 @@
+"""The contract battery: what must hold of a Function beside its values at one friendly call.
+
+Every item is one record, registered here, in a file for its family; `run` runs those that are asked for and returns a
+row for each. Values are judged by the intervals of the plain comparison, never by a tolerance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+
+from kernels_core.battery import layouts, sharing
+from kernels_core.battery.item import Finding, Item
+from kernels_core.battery.subject import Settings, Size, Subject
+from kernels_core.errors import UsageError, nearest
+from kernels_core.kernel import KernelRaisedError
+from kernels_core.report import BatteryRow, Outcome
+
+__all__ = ["ITEMS", "Settings", "Size", "Subject", "run", "select"]
+
+COST_LIMIT = 25.0  # an item is not begun once the battery has taken this many times the plain check,
+FREE_SECONDS = 20.0  # nor this many seconds
+
+_REGISTERED: tuple[Item, ...] = (
+    *layouts.ITEMS,
+    *sharing.ITEMS,
+)
+
+ITEMS: dict[str, Item] = {item.name: item for item in _REGISTERED}
+
+
+def select(asked: str | Sequence[str]) -> tuple[Item, ...]:
+    """Return the items that are asked for, in their own order.
+
+    Args:
+        asked: "all", "none", or names.
+
+    Raises:
+        UsageError: no item has such a name.
+    """
+    names = [asked] if isinstance(asked, str) else list(asked)
+    if names == ["all"]:
+        return tuple(ITEMS.values())
+    for name in names:
+        if name not in ITEMS and name != "none":
+            known = f"known: all, none, {', '.join(ITEMS)}"
+            raise UsageError(f"no battery item is called {name!r}{nearest(str(name), ITEMS)}\n{known}")
+    return tuple(item for name, item in ITEMS.items() if name in names)
+
+
+def run(subject: Subject, items: Sequence[Item], plain_seconds: float) -> tuple[BatteryRow, ...]:
+    """Run items and return their rows; the random state is left as it was.
+
+    Args:
+        subject: the kernel after its plain comparison.
+        items: to run.
+        plain_seconds: that the plain comparison took, for the limit on the cost.
+    """
+    rows: list[BatteryRow] = []
+    start, limit = time.monotonic(), max(COST_LIMIT * plain_seconds, FREE_SECONDS)
+    for item in items:
+        begun = time.monotonic()
+        if begun - start > limit:
+            why = f"the battery has taken {begun - start:.0f} s, {COST_LIMIT:.0f} times the plain check"
+            rows.append(BatteryRow(item.name, Outcome.SKIPPED, why))
+            continue
+        outcome, evidence = _run(item, subject)
+        rows.append(BatteryRow(item.name, outcome, evidence, time.monotonic() - begun))
+    return tuple(rows)
+
+
+def _run(item: Item, subject: Subject) -> Finding:
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            return item.run(subject)
+    except KernelRaisedError as error:
+        first = (error.raised.message.strip().splitlines() or [""])[0]
+        return Finding(Outcome.FAIL, f"{error.raised.phase} raised {first}")

@@ -1,0 +1,145 @@
+"""The same values under other strides: upstream gradients and inputs that are not contiguous.
+
+Autograd hands a backward whatever lies in the graph behind it: `sum` expands one number with strides 0, a transposed
+product gives transposed gradients, a slice gives gaps. Values and intervals are those of the plain comparison, only the
+memory differs; expanded ones need values that are equal along the expanded dimension, and an evaluation of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from kernels_core.battery.item import Finding, Item
+from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.subject import Subject
+from kernels_core.errors import ExactRefError
+from kernels_core.reference import Check
+from kernels_core.tracing import with_tensors
+
+Tensor = torch.Tensor
+Layout = Callable[[Tensor], Tensor]
+OFFSET = 3  # elements before an offset tensor, so that its address is not aligned to more than one element
+LARGEST_COUNT = 4  # inputs that are laid out one at a time
+
+
+def transposed(given: Tensor) -> Tensor:
+    """Return the values in a memory whose last two dimensions are swapped."""
+    return given.mT.contiguous().mT if given.dim() > 1 else given
+
+
+def sliced(given: Tensor) -> Tensor:
+    """Return the values as every second element of a larger memory that holds NaN (or -1) elsewhere."""
+    wide = given.new_full((*given.shape[:-1], 2 * given.shape[-1]) if given.dim() else (2,), _filler(given))
+    view = wide[..., ::2] if given.dim() else wide[0]
+    return view.copy_(given)
+
+
+def offset(given: Tensor) -> Tensor:
+    """Return the values contiguously, a few elements behind the start of their memory."""
+    memory = given.new_full((given.numel() + 2 * OFFSET,), _filler(given))
+    return memory[OFFSET : OFFSET + given.numel()].view(given.shape).copy_(given)
+
+
+def channels_last(given: Tensor) -> Tensor:
+    """Return the values with the second dimension innermost, where there are four or five."""
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(given.dim())
+    return given if form is None else given.contiguous(memory_format=form)
+
+
+def _filler(given: Tensor) -> float:
+    return float("nan") if given.dtype.is_floating_point else 0
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "transposed": transposed,
+    "sliced": sliced,
+    "offset": offset,
+    "channels last": channels_last,
+}
+
+
+def differs(laid: Tensor, given: Tensor) -> bool:
+    """Return True where the layout is another one than that of a fresh contiguous tensor."""
+    return laid.stride() != given.contiguous().stride() or laid.storage_offset() != 0
+
+
+def _grad_output_layout(subject: Subject) -> Finding:
+    judgement = Judgement(subject)
+    if not subject.wrt or not subject.upstream:
+        return judgement.finding("nothing is differentiated")
+    for label, layout in LAYOUTS.items():
+        laid = [layout(g) for g in subject.grad_outputs()]
+        if any(differs(new, g) for new, g in zip(laid, subject.upstream, strict=True)):
+            with judgement.trying(label):
+                judgement.look(label, subject.run(upstream=laid))
+    for label, laid in _expanded(subject):
+        with judgement.trying(label):
+            judgement.look(label, subject.run(upstream=laid), subject.check.both(laid))
+    return judgement.finding(", ".join(judgement.done))
+
+
+def _expanded(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
+    """Yield upstream gradients with strides 0: one number everywhere, as of `sum`, and one row for all, of `sum(0)`."""
+    if any(g.numel() > 1 for g in subject.upstream):
+        yield "expanded (one number)", [g.new_full((), 1.25).expand(g.shape) for g in subject.upstream]
+    if any(g.dim() > 1 and g.shape[0] > 1 for g in subject.upstream):
+        yield "expanded (one row)", [_first_row(g) for g in subject.grad_outputs()]
+
+
+def _first_row(given: Tensor) -> Tensor:
+    return given[:1].expand(given.shape) if given.dim() > 1 and given.shape[0] else given
+
+
+def _input_layout(subject: Subject) -> Finding:
+    judgement = Judgement(subject)
+    for label, layout in LAYOUTS.items():
+        for which, names in _choices(subject):
+            leaves = _laid(subject, names, layout)
+            if any(differs(leaves[name], subject.check.tensors[name]) for name in names):
+                with judgement.trying(label + which, may_refuse=True):
+                    judgement.look(label + which, subject.run(leaves))
+    _expanded_inputs(subject, judgement)
+    return judgement.finding(", ".join(judgement.done) or "no input has another layout")
+
+
+def _choices(subject: Subject) -> Iterator[tuple[str, list[str]]]:
+    """Yield all inputs at once, then one at a time: strides that are taken from another input show only so."""
+    names = list(subject.check.tensors)
+    yield "", names
+    if 1 < len(names) <= LARGEST_COUNT:
+        yield from ((f" {name}", [name]) for name in names)
+
+
+def _laid(subject: Subject, names: list[str], layout: Layout) -> dict[str, Tensor]:
+    leaves = subject.leaves()
+    for name in names:
+        leaf = leaves[name]
+        leaves[name] = layout(leaf.detach()).requires_grad_(leaf.requires_grad)
+    return leaves
+
+
+def _expanded_inputs(subject: Subject, judgement: Judgement) -> None:
+    """Judge inputs whose rows are one row with stride 0; these are other values, with intervals of their own."""
+    rows = {n: _first_row(t) for n, t in subject.check.tensors.items()}
+    if all(row.stride() == t.stride() for row, t in zip(rows.values(), subject.check.tensors.values(), strict=True)):
+        return
+    check = Check(
+        subject.check.reference, with_tensors(subject.arguments, rows), profile=subject.check.profile, wrt=subject.wrt,
+        kinks=subject.check.kinks, budget=subject.check.budget,
+    )  # fmt: skip
+    try:
+        results = check.both(list(subject.upstream))
+    except ExactRefError:  # the reference has no value there: rows that repeat make a matrix singular
+        return
+    with judgement.trying("expanded", may_refuse=True):
+        leaves = {n: row.detach().requires_grad_(n in subject.wrt) for n, row in rows.items()}
+        judgement.look("expanded", subject.run(leaves), results, doubts=False)
+
+
+ITEMS = (
+    Item("grad_output_layout", "upstream gradients that are transposed, sliced, offset, expanded, channels-last",
+         _grad_output_layout),
+    Item("input_layout", "inputs that are transposed, sliced, offset, expanded, channels-last", _input_layout),
+)  # fmt: skip

@@ -1,0 +1,123 @@
+"""What every item of the battery is given: the kernel with its inputs, and what the plain comparison found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernels_core import kernel
+from kernels_core.reference import Check, Result
+from kernels_core.report import Report
+
+Tensor = torch.Tensor
+Gradients = dict[str, Tensor | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The same kernel at other sizes.
+
+    Attributes:
+        label: "M=17".
+        inputs: makes the inputs and the names to differentiate (None: every floating tensor).
+    """
+
+    label: str
+    inputs: Callable[[], tuple[Mapping[str, Any], Sequence[str] | None]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the caller may say about the battery.
+
+    Attributes:
+        sizes: further sizes of the inputs, where they are free.
+        nondet_tol: the largest difference between calls on the same inputs; None takes any, and reports it.
+    """
+
+    sizes: Sequence[Size] = ()
+    nondet_tol: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A kernel at fixed inputs, after the plain comparison.
+
+    Attributes:
+        function, inputs, arguments, check: as `kernel.run_forward` and `kernel.run_backward` take them.
+        upstream: the upstream gradients of the plain comparison, one per floating output.
+        results: what a correct kernel may return for them, by name.
+        outputs, gradients: what the kernel returned in its first call.
+        violated: names of the outputs and gradients that the plain comparison found violated.
+        again: `verify` of the kernel without the battery, for other inputs and `wrt`.
+        settings: what the caller said.
+    """
+
+    function: Callable[..., Any]
+    inputs: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    check: Check
+    upstream: tuple[Tensor, ...]
+    results: Mapping[str, Result]
+    outputs: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor | None]
+    violated: frozenset[str]
+    again: Callable[..., Report]
+    settings: Settings = Settings()
+
+    @property
+    def wrt(self) -> list[str]:
+        """Names of the inputs that are differentiated."""
+        return self.check.wrt
+
+    def leaves(self, wrt: Collection[str] | None = None) -> dict[str, Tensor]:
+        """Return fresh copies of the tensor inputs; those in `wrt` (all that are differentiated) require a gradient."""
+        leaves = kernel.fresh_leaves(self.check)
+        if wrt is not None:
+            for name in self.wrt:
+                leaves[name].requires_grad_(name in wrt)
+        return leaves
+
+    def grad_outputs(self) -> list[Tensor]:
+        """Return fresh copies of the upstream gradients."""
+        return [g.clone() for g in self.upstream]
+
+    def forward(self, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the outputs by name, with their graph.
+
+        Raises:
+            KernelRaisedError: the kernel raised.
+        """
+        return kernel.run_forward(self.function, self.inputs, self.arguments, leaves)
+
+    def backward(
+        self,
+        outputs: Mapping[str, Tensor],
+        leaves: Mapping[str, Tensor],
+        upstream: Sequence[Tensor | None] | None = None,
+        *,
+        retain_graph: bool = False,
+    ) -> Gradients:
+        """Return the gradients by name of those leaves that require one, for fresh copies of the upstream by default.
+
+        Raises:
+            KernelRaisedError: the kernel raised.
+        """
+        given = self.grad_outputs() if upstream is None else upstream
+        return kernel.run_backward(outputs, leaves, self.check, given, retain_graph=retain_graph)
+
+    def run(
+        self, leaves: Mapping[str, Tensor] | None = None, upstream: Sequence[Tensor | None] | None = None
+    ) -> dict[str, Tensor | None]:
+        """Return outputs and gradients by name."""
+        given = self.leaves() if leaves is None else leaves
+        outputs = self.forward(given)
+        gradients = self.backward(outputs, given, upstream) if kernel.shapes_agree(outputs, self.check) else {}
+        return {**{name: t.detach() for name, t in outputs.items()}, **gradients}
+
+    def plain(self, name: str) -> Tensor | None:
+        """Return the output or gradient of the first call."""
+        return self.gradients[name] if name in self.gradients else self.outputs.get(name)
