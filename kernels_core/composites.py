@@ -201,7 +201,7 @@ def _functional_instance_norm(
 
 
 # A function of torch.nn.functional is intercepted as a whole: what it calls inside is not.
-_COMPOSITES: Mapping[Any, Callable[..., Any]] = {
+COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     F.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
     F.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
@@ -245,7 +245,7 @@ class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function:
         _refuse_leaving(func, args)
         before = _last_node()
         try:
-            return _COMPOSITES.get(func, func)(*args, **(kwargs or {}))
+            return COMPOSITES.get(func, func)(*args, **(kwargs or {}))
         finally:
             self._record(before)
 

@@ -75,6 +75,19 @@ def run_kernel(
     return {n: t.detach() for n, t in outputs.items()}, gradients
 
 
+def rerun(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    check: Check,
+    upstream: Sequence[Tensor],
+    arguments: Mapping[str, Any],
+) -> dict[str, Tensor | None]:
+    """Run the kernel again, on these arguments, for a diagnosis; return outputs and gradients by name."""
+    other = Check(check.reference, arguments, profile=check.profile, wrt=check.wrt)
+    outputs, gradients = run_kernel(function, inputs, arguments, other, upstream)
+    return {**outputs, **(gradients or {})}
+
+
 def fresh_leaves(check: Check) -> dict[str, Tensor]:
     """Return copies of the tensor inputs by name; those to be differentiated require a gradient."""
     return {n: t.detach().clone().requires_grad_(n in check.wrt) for n, t in check.tensors.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fractions
 import itertools
 import math
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from kernels_core.coverage import Element, Figures
+from kernels_core.diagnosis import Evidence, Setting, diagnose
 from kernels_core.formats import format_of, ulp
 from kernels_core.reference import Result
 from kernels_core.report import Element as Shown
@@ -19,8 +19,16 @@ Tensor = torch.Tensor
 SHOWN = 10
 
 
-def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorReport:
-    """Decide every element of `actual` and return its row."""
+def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Setting | None = None) -> TensorReport:
+    """Decide every element of `actual` and return its row.
+
+    Args:
+        result: what is admissible.
+        actual: what the kernel returned.
+        kind: "output" or "gradient".
+        note: for the user.
+        setting: what a diagnosis may ask for beside the values, None to do with these.
+    """
     figures = Figures()
     verdict, kinks = result.verdict_and_kinks(actual, figures)
     counts = (
@@ -30,7 +38,8 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "") -> TensorRepo
     )
     failure = None
     if counts[Element.VIOLATED]:
-        failure = explain(result, actual.detach().to(result.enclosure.mid.device), verdict == Element.VIOLATED)
+        here = actual.detach().to(result.enclosure.mid.device)
+        failure = explain(Evidence(result, here, (verdict == Element.VIOLATED).to(here.device), setting))
     return TensorReport(
         name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
@@ -71,8 +80,9 @@ def _median_ulp(result: Result) -> float:
     return float(sample.median()) if sample.numel() else 0.0
 
 
-def explain(result: Result, actual: Tensor, failing: Tensor) -> Failure:
-    """Return the worst failing elements, the pattern of their indices and what is known about their ratio."""
+def explain(evidence: Evidence) -> Failure:
+    """Return the worst failing elements, the pattern of their indices and the diagnosis."""
+    result, actual, failing = evidence.result, evidence.actual, evidence.failing
     where = torch.nonzero(failing)
     flat = torch.nonzero(failing.reshape(-1)).reshape(-1)
     mid, value = result.enclosure.mid.reshape(-1)[flat].to(torch.float64), actual.reshape(-1)[flat].to(torch.float64)
@@ -87,8 +97,7 @@ def explain(result: Result, actual: Tensor, failing: Tensor) -> Failure:
               float(excess[o] / step[o]), _ratio(float(value[o]), float(exact[k])))
         for k, o in enumerate(order.tolist())
     )  # fmt: skip
-    found = diagnosis(value, mid, bound) or transposition(result, actual)
-    return Failure(elements, pattern(failing), found, tuple(actual.stride()))
+    return Failure(elements, pattern(failing), diagnose(evidence), tuple(actual.stride()))
 
 
 def _number(value: Tensor) -> Any:
@@ -141,47 +150,3 @@ def _ranges(indices: list[int], size: int) -> str:
     if step > 1 and all(b - a == step for a, b in itertools.pairwise(indices)):
         text += f" (step {step})"
     return text
-
-
-def transposition(result: Result, actual: Tensor) -> tuple[str, ...]:
-    """Return the line that says so where a failing square tensor is covered once its last two dimensions swap."""
-    if actual.dim() < 2 or actual.shape[-1] != actual.shape[-2]:
-        return ()
-    covered = bool(result.covers(actual.mT).all())
-    return ("transposed: with its last two dimensions swapped every element is covered",) if covered else ()
-
-
-def diagnosis(actual: Tensor, exact: Tensor, bound: Tensor) -> tuple[str, ...]:
-    """Return what holds for every failing element: a constant ratio, named as a fraction; zero; NaN."""
-    count = f"all {len(actual)} failing elements" if len(actual) > 1 else "the failing element"
-    verb = "are" if len(actual) > 1 else "is"
-    if bool(actual.isnan().all()):
-        return (f"{count} {verb} NaN",)
-    if bool((actual == 0).all()):
-        return (f"{count} {verb} zero",)
-    ratio = _constant_ratio(actual, exact, bound)
-    return (f"{count} {verb} {ratio} times the exact value",) if ratio else ()
-
-
-def _constant_ratio(actual: Tensor, exact: Tensor, bound: Tensor) -> str:
-    """Return the ratio r, where there is one, with |actual - r exact| <= |r| bound for every failing element."""
-    usable = exact.isfinite() & actual.isfinite() & (exact != 0)
-    if not bool(usable.all()):
-        return ""
-    best = int(torch.argmin(bound / exact.abs()))
-    guess = float(actual[best] / exact[best])
-    simple = fractions.Fraction(guess).limit_denominator(16)
-    for candidate, text in ((float(simple), _fraction(simple)), (guess, f"{guess:.6g}")):
-        if (
-            candidate
-            and candidate != 1
-            and bool(((actual - candidate * exact).abs() <= 2 * abs(candidate) * bound).all())
-        ):
-            return text
-    return ""
-
-
-def _fraction(value: fractions.Fraction) -> str:
-    if value.denominator in (1, 2, 4, 5, 8, 10, 16):
-        return f"{float(value):g}"
-    return f"{value.numerator}/{value.denominator}"

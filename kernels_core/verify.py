@@ -19,8 +19,9 @@ import torch
 
 from kernels_core import battery as contract
 from kernels_core import tracing
+from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
-from kernels_core.kernel import KernelRaisedError, call, draw_upstream, phase, run_kernel
+from kernels_core.kernel import KernelRaisedError, call, draw_upstream, phase, rerun, run_kernel
 from kernels_core.reference import Check, Reference, Result, reference
 from kernels_core.report import BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
@@ -77,8 +78,12 @@ def verify(
         _trace(function, inputs, check, own=reference is None)
         upstream = list(grads) if grads is not None else draw_upstream(check, seed)
         outputs, gradients = run_kernel(function, inputs, arguments, check, upstream)
+        clock = time.process_time()
         results = check.outputs() if gradients is None else check.both(upstream)
-        rows = _rows(results, outputs, gradients)
+        setting = Setting(check, upstream, results, {**outputs, **(gradients or {})},
+                          functools.partial(rerun, function, inputs, check, upstream),
+                          time.process_time() - clock)  # fmt: skip
+        rows = _rows(results, outputs, gradients, setting)
         if gradients is None:
             notes = ("gradients not checked: an output has another shape",)
         elif items:
@@ -190,17 +195,22 @@ def _rows(
     results: Mapping[str, Result],
     outputs: Mapping[str, Tensor],
     gradients: Mapping[str, Tensor | None] | None,
+    setting: Setting,
 ) -> list[TensorReport]:
     extra = [name for name in outputs if name not in results]
     if extra:
         wanted = ", ".join(name for name in results if not name.startswith("grad_"))
         raise UsageError(f"the kernel returned {', '.join(outputs)}; the reference has {wanted}\n"
                          "let both return the same outputs")  # fmt: skip
-    return [_row_of(result, name, outputs, gradients or {}) for name, result in results.items()]
+    return [_row_of(result, name, outputs, gradients or {}, setting) for name, result in results.items()]
 
 
 def _row_of(
-    result: Result, name: str, outputs: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None]
+    result: Result,
+    name: str,
+    outputs: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor | None],
+    setting: Setting,
 ) -> TensorReport:
     kind = "gradient" if name.startswith("grad_") else "output"
     actual, note = gradients.get(name) if kind == "gradient" else outputs.get(name), ""
@@ -210,7 +220,7 @@ def _row_of(
     try:
         if actual is None:
             raise UsageError(f"the kernel returned no such output; it returned {', '.join(outputs)}")
-        return row(result, actual, kind, note)
+        return row(result, actual, kind, note, setting)
     except UsageError as error:
         return mismatch_row(result, kind, str(error).splitlines()[0].removeprefix(f"{name}: "))
 
