@@ -50,7 +50,9 @@ def gradcheck(
     ctx: typer.Context,
     target: Annotated[str, typer.Argument(help="The kernel: module:attr or path.py:attr.")],
     shape: Annotated[list[str] | None, typer.Option(help="NAME=AxB; found by trial where left out.")] = None,
-    values: Annotated[list[str] | None, typer.Option(help="NAME=[0.5,1] or NAME=1e-5, not random.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option(help="NAME=[0.5,1], NAME=1e-5, or a family: NAME=positive.")
+    ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="Of floating inputs, one case each; float32.")] = None,
     device: Annotated[str, typer.Option(help="Where the kernel runs.")] = "cpu",
     reference: Annotated[
@@ -113,6 +115,10 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         app(words, prog_name="exactref")
+    except SystemExit as stop:
+        if stop.code == exits.INTERRUPTED:
+            sys.stderr.write("interrupted: the cases that were not finished are not decided\n")
+        raise
     except ExactRefError as error:
         frames = error.frames if isinstance(error, TargetError) else ""
         _complain("\n".join(filter(None, (str(error), frames))), exits.USAGE)

@@ -12,6 +12,7 @@ USAGE = 2  # a usage or spec error
 INTERNAL = 3  # a bug of ours
 NOT_DECIDED = 4  # undecided, unconstrained, suspect, out of budget, device missing
 NOTHING = 5  # nothing was checked
+INTERRUPTED = 130  # ctrl-C, as shells count signals
 
 _ORDER = (INTERNAL, VIOLATED, USAGE, NOT_DECIDED, NOTHING)  # worst first
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from exactref_cli import inputs, schema, shapes, signature, target, yaml_lines
+from exactref_cli import inputs, schema, shapes, signature, structure, target, templates, yaml_lines
 from exactref_cli.plan import default_profile
 from exactref_cli.run import Case, missing_device
 from kernels_core.errors import UsageError, nearest
@@ -52,15 +52,15 @@ def cases(options: Options) -> list[Case]:
         if (text := getattr(options, key)) is not None
     }
     found = signature.parameters(kernel, options.target)
-    given = _given(options, [p.name for p in found])
-    return [_case(options, kernel, loaded, found, given, dtype) for dtype in options.dtype]
+    given = _given(options, found)
+    return [case for dtype in options.dtype for case in _cases(options, kernel, loaded, found, given, dtype)]
 
 
 def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str) -> str:
     """Return the command that runs one case again, every choice spelled out."""
     words = ["exactref", "gradcheck", options.target]
-    for given in chosen:
-        if isinstance(given, inputs.TensorInput) and given.values == "normal":
+    for given in (one for group in chosen for one in inputs.flat(group)):
+        if isinstance(given, inputs.TensorInput) and not isinstance(given.values, list):
             words += ["--shape", f"{given.name}={_sizes(given.shape)}"]
     for text in options.values:
         words += ["--values", text]
@@ -77,18 +77,40 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str) -> str:
     return shlex.join(words)
 
 
-def _case(
+def _cases(
     options: Options,
     kernel: Callable[..., Any],
     loaded: Mapping[str, Any],
     found: Sequence[signature.Parameter],
-    given: shapes.Given,
+    given: templates.Given,
     dtype: str,
-) -> Case:
+) -> Iterator[Case]:
+    """Yield the case of one dtype, and one more where tensors may be left out: with them and without."""
     place = "cpu" if missing_device(options.device) else options.device
-    chosen = shapes.find(kernel, options.target, found, given, inputs.dtype_named(dtype), place)
+    kind = inputs.dtype_named(dtype)
+    chosen = shapes.find(kernel, options.target, found, given, kind, place)
+    fuller = shapes.find_with_optional(kernel, found, given, kind, place)
+    if fuller is not None:
+        given_now = [one.name for one, before in zip(fuller, chosen, strict=True) if type(one) is not type(before)]
+        yield _case(options, kernel, loaded, fuller, given, dtype, f"with {', '.join(given_now)}")
+        options = dataclasses.replace(options, values=(*options.values, *(f"{name}=null" for name in given_now)))
+        yield _case(options, kernel, loaded, chosen, given, dtype, f"without {', '.join(given_now)}")
+        return
+    yield _case(options, kernel, loaded, chosen, given, dtype)
+
+
+def _case(
+    options: Options,
+    kernel: Callable[..., Any],
+    loaded: Mapping[str, Any],
+    chosen: Sequence[inputs.Input],
+    given: templates.Given,
+    dtype: str,
+    variant: str = "",
+) -> Case:
     wrt = _wrt(options, chosen)
-    name = options.target + (f"[dtype={dtype}]" if len(options.dtype) > 1 else "")
+    marks = [f"dtype={dtype}"] * (len(options.dtype) > 1) + [variant] * bool(variant)
+    name = options.target + (f"[{', '.join(marks)}]" if marks else "")
     return Case(
         name=name,
         function=kernel,
@@ -111,13 +133,15 @@ def _draw(chosen: Sequence[inputs.Input], wrt: tuple[str, ...] | None, seed: int
     return dataclasses.replace(inputs.draw(chosen, seed, device), wrt=wrt)
 
 
-def _notes(chosen: Sequence[inputs.Input], given: shapes.Given) -> tuple[str, ...]:
-    free = [one for one in chosen if one.name not in given.shapes and one.name not in given.values]
+def _notes(chosen: Sequence[inputs.Input], given: templates.Given) -> tuple[str, ...]:
+    leaves = [one for group in chosen for one in inputs.flat(group)]
+    free = [one for one in leaves if one.name not in given.shapes and one.name not in given.values]
     return (f"chosen by trial: {shapes.describe(free)}",) if free else ()
 
 
 def _wrt(options: Options, chosen: Sequence[inputs.Input]) -> tuple[str, ...] | None:
-    floating = [one.name for one in chosen if isinstance(one, inputs.TensorInput) and one.dtype.is_floating_point]
+    leaves = [one for given in chosen for one in inputs.flat(given)]
+    floating = [one.name for one in leaves if isinstance(one, inputs.TensorInput) and one.dtype.is_floating_point]
     for name in options.wrt:
         if name not in floating:
             raise UsageError(f"--wrt: no floating tensor input is called {name!r}{nearest(name, floating)}\n"
@@ -125,13 +149,32 @@ def _wrt(options: Options, chosen: Sequence[inputs.Input]) -> tuple[str, ...] | 
     return tuple(options.wrt) or None
 
 
-def _given(options: Options, names: Sequence[str]) -> shapes.Given:
+def _given(options: Options, found: Sequence[signature.Parameter]) -> templates.Given:
+    names = [p.name for p in found]
     sizes = dict(_shape(text, names) for text in options.shape)
     values = dict(_value(text, names) for text in options.values)
+    families = {name: value for name, value in values.items() if _is_family(name, value, found)}
+    values = {name: value for name, value in values.items() if name not in families}
     both = sorted(set(sizes) & set(values))
     if both:
         raise UsageError(f"{both[0]} has both --shape and --values\nthe values already say its shape")
-    return shapes.Given(sizes, values)
+    return templates.Given(sizes, values, families)
+
+
+def _is_family(name: str, value: Any, found: Sequence[signature.Parameter]) -> bool:
+    """Return True where a word names a family of values, and not the text that a parameter takes.
+
+    Raises:
+        UsageError: a tensor is wanted and no family has this name.
+    """
+    text = any(p.name == name and (isinstance(p.default, str) or p.takes_text) for p in found)
+    if text or not isinstance(value, str):
+        return False
+    if value not in schema.FAMILIES and (near := nearest(value, schema.FAMILIES)):
+        raise UsageError(
+            f"--values: no family of values is called {value!r}{near}\nknown: {', '.join(schema.FAMILIES)}"
+        )
+    return value in schema.FAMILIES
 
 
 def _shape(text: str, names: Sequence[str]) -> tuple[str, tuple[int, ...]]:
@@ -158,9 +201,10 @@ def _split(text: str, names: Sequence[str], option: str, wanted: str) -> tuple[s
     name, equals, rest = text.partition("=")
     if not equals:
         raise UsageError(f"{option}: wanted {wanted}, found {text!r}")
-    if name not in names:
+    found = structure.normal_name(name, names)
+    if found is None:
         raise UsageError(f"{option}: no argument is called {name!r}{nearest(name, names)}\nknown: {', '.join(names)}")
-    return name, rest
+    return found, rest
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from exactref_cli.target import user_frames
 from kernels_core.errors import TargetError, UsageError, nearest
+from kernels_core.tracing import named_tensors
 
 Tensor = torch.Tensor
 
@@ -42,7 +44,25 @@ class PlainInput:
     value: Any
 
 
-Input = TensorInput | PlainInput
+@dataclasses.dataclass(frozen=True)
+class GroupInput:
+    """Several inputs under one name: lists, tuples and dicts of tensor and plain inputs, nested."""
+
+    name: str
+    tree: Any
+
+
+Input = TensorInput | PlainInput | GroupInput
+
+
+def each(given: Input, function: Callable[[TensorInput | PlainInput], Any]) -> Any:
+    """Return what `function` makes of an input; of a group the same lists, tuples and dicts of what it makes."""
+    return pytree.tree_map(function, given.tree) if isinstance(given, GroupInput) else function(given)
+
+
+def flat(given: Input) -> list[TensorInput | PlainInput]:
+    """Return the inputs that a group is made of, or the one input."""
+    return pytree.tree_leaves(given.tree) if isinstance(given, GroupInput) else [given]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,13 +106,13 @@ def draw(inputs: Sequence[Input], seed: int, device: str = "cpu") -> Drawn:
     neither the device nor the memory layout changes it.
     """
     generator = torch.Generator().manual_seed(seed)
-    tensors = [given for given in inputs if isinstance(given, TensorInput)]
+    tensors = [one for given in inputs for one in flat(given) if isinstance(one, TensorInput)]
     smallest = min((size for given in tensors if given.dtype.is_floating_point for size in given.shape), default=2)
-    values = {
-        given.name: _tensor(given, generator, smallest).to(device) if isinstance(given, TensorInput) else given.value
-        for given in inputs
-    }
-    return Drawn(values, _declared(tensors))
+
+    def made(one: TensorInput | PlainInput) -> Any:
+        return _tensor(one, generator, smallest).to(device) if isinstance(one, TensorInput) else one.value
+
+    return Drawn({given.name: each(given, made) for given in inputs}, _declared(tensors))
 
 
 def from_function(make: Callable[..., Any], seed: int, device: str = "cpu", dtype: torch.dtype | None = None) -> Drawn:
@@ -114,8 +134,9 @@ def from_function(make: Callable[..., Any], seed: int, device: str = "cpu", dtyp
         raise TargetError(f"{name} raised", user_frames(error)) from error
     if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
         raise TargetError(f"{name} returned a {type(made).__name__}: wanted a dict of tensors and values by name")
-    wrt = tuple(key for key, value in made.items() if isinstance(value, Tensor) and value.requires_grad)
-    return Drawn({key: _placed(value, device, dtype) for key, value in made.items()}, wrt or None)
+    wrt = tuple(key for key, value in named_tensors(made).items() if value.requires_grad)
+    placed = {k: pytree.tree_map(lambda leaf: _placed(leaf, device, dtype), value) for k, value in made.items()}
+    return Drawn(placed, wrt or None)
 
 
 def _placed(value: Any, device: str, dtype: torch.dtype | None) -> Any:

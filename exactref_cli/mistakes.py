@@ -68,7 +68,7 @@ def _translated(detail: ErrorDetails) -> tuple[yaml_lines.Path, str]:
 
 def _keys_at(place: yaml_lines.Path) -> Iterable[str]:
     if "inputs" in place:
-        return Input.model_fields
+        return [field.alias or name for name, field in Input.model_fields.items()]
     return Check.model_fields if place else Spec.model_fields
 
 
@@ -132,8 +132,20 @@ def _contradictions(check: Check) -> Iterator[tuple[yaml_lines.Path, str]]:
     if check.inputs_from is not None and check.dims:
         yield ("dims",), '"dims" belong to "inputs"; "inputs_from" chooses its own shapes'
     for name, given in (check.inputs or {}).items():
-        yield from ((("inputs", name, *path), text) for path, text in _input_contradictions(given, check))
+        yield from _group_contradictions(("inputs", name), given)
+    for place, given in check.leaves():
+        yield from ((("inputs", *place, *path), text) for path, text in _input_contradictions(given, check))
     yield from _matrix_contradictions(check)
+
+
+def _group_contradictions(place: yaml_lines.Path, given: Input) -> Iterator[tuple[yaml_lines.Path, str]]:
+    if given.group is None:
+        return
+    kind, items = given.group
+    if extra := sorted(given.written - {kind}):
+        yield (*place, extra[0]), f'"{kind}" holds inputs of their own and stands alone, found "{extra[0]}" beside it'
+    for key, item in items.items():
+        yield from _group_contradictions((*place, kind, key), item)
 
 
 def _input_contradictions(given: Input, check: Check) -> Iterator[tuple[yaml_lines.Path, str]]:
@@ -150,7 +162,7 @@ def _input_contradictions(given: Input, check: Check) -> Iterator[tuple[yaml_lin
     if isinstance(given.values, list):
         yield from _listed_contradictions(given.values, given.shape)
     elif given.shape is None:
-        yield (), 'wanted "shape", a list of "values" or a plain "value", found none'
+        yield (), 'wanted "shape", a list of "values", a plain "value", or a "list", "tuple" or "dict", found none'
     elif (given.values == "index" and dtype not in INTEGER_DTYPES) or (given.values == "mask" and dtype != "bool"):
         yield ("values",), f"wanted values for {dtype}, found {given.values!r}"
     if isinstance(given.below, str) and given.below not in known:
@@ -172,9 +184,8 @@ def _listed_contradictions(values: list[Any], shape: list[int | str] | None) -> 
 
 
 def _matrix_contradictions(check: Check) -> Iterator[tuple[yaml_lines.Path, str]]:
-    inputs = check.inputs or {}
-    sizes = {s for given in inputs.values() for s in [*(given.shape or []), given.below] if isinstance(s, str)}
-    plain = {name for name, given in inputs.items() if given.plain}
+    sizes = {s for _, given in check.leaves() for s in [*(given.shape or []), given.below] if isinstance(s, str)}
+    plain = {name for name, given in (check.inputs or {}).items() if given.plain}
     known = [*AXES, *sorted(sizes), *sorted(plain)]
     for axis, values in check.matrix.items():
         if axis not in known:

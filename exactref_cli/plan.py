@@ -173,6 +173,22 @@ def _maker(
 
 
 def _input(name: str, given: schema.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]) -> inputs.Input:
+    if given.group is None:
+        return _single(name, given, sizes, combination)
+    return inputs.GroupInput(name, _tree(name, given, sizes, combination))
+
+
+def _tree(name: str, given: schema.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]) -> Any:
+    if given.group is None:
+        return _single(name, given, sizes, combination)
+    kind, items = given.group
+    made = {key: _tree(f"{name}[{key!r}]", item, sizes, combination) for key, item in items.items()}
+    return made if kind == "dict" else (list if kind == "list" else tuple)(made.values())
+
+
+def _single(
+    name: str, given: schema.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]
+) -> inputs.TensorInput | inputs.PlainInput:
     if given.plain:
         return inputs.PlainInput(name, combination.get(name, given.value))
     dtype = given.dtype or "float32"

@@ -101,6 +101,8 @@ def run_case(case: Case) -> Outcome:
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         return Outcome(case, None, text, exits.INTERNAL, "".join(traceback.format_exception(error)).rstrip())
+    if uncompiled := missing_compiler(report):
+        return Outcome(case, None, uncompiled, exits.NOT_DECIDED)
     return Outcome(case, report, "", judge(report.verdict, case.expect))
 
 
@@ -111,6 +113,18 @@ def judge(verdict: Verdict, expect: str) -> int:
     if verdict.value == expect:
         return exits.COVERED
     return exits.of_verdict(verdict) or exits.VIOLATED
+
+
+_COMPILERS = {"InvalidCxxCompiler": "C++ compiler", "TritonMissing": "Triton"}  # as Inductor calls what it lacks
+
+
+def missing_compiler(report: Report) -> str:
+    """Return what torch.compile lacks on this machine, where that is why the kernel raised; "" otherwise."""
+    message = report.raised.message if report.raised is not None else ""
+    for error, name in _COMPILERS.items():
+        if error in message:
+            return f"torch.compile finds no {name} on this machine\ninstall one, or compile with another backend"
+    return ""
 
 
 def missing_device(device: str) -> str:

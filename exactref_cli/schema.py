@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from kernels_core.battery import ITEMS
@@ -15,6 +15,7 @@ FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "f
 INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES, "bool")
 FAMILIES = ("normal", "uniform", "positive", "zeros", "ones", "index", "mask")
+GROUPS = ("list", "tuple", "dict")  # keys of an input that holds several
 AXES = ("dtype", "device", "seed", "profile")  # matrix keys besides dims and plain inputs
 
 
@@ -117,7 +118,7 @@ class _Strict(BaseModel):
 
 
 class Input(_Strict):
-    """One input: a tensor drawn at random (shape), with given values, or a plain value."""
+    """One input: a tensor drawn at random or with given values, a plain value, or a list, tuple or dict of inputs."""
 
     shape: list[SizeOrName] | None = None
     dtype: _choice(*DTYPES) = None  # type: ignore[valid-type]
@@ -125,6 +126,23 @@ class Input(_Strict):
     values: Values | None = None
     below: SizeOrName | None = None
     value: Any = None
+    items_of_list: list[Input] | None = Field(None, alias="list")
+    items_of_tuple: list[Input] | None = Field(None, alias="tuple")
+    items_of_dict: dict[str, Input] | None = Field(None, alias="dict")
+
+    @property
+    def group(self) -> tuple[str, dict[str | int, Input]] | None:
+        """The kind of a group, "list", "tuple" or "dict", with its items by place or key; None for a single input."""
+        for kind in GROUPS:
+            items = getattr(self, f"items_of_{kind}")
+            if items is not None:
+                return kind, dict(items if kind == "dict" else enumerate(items))
+        return None
+
+    @property
+    def written(self) -> set[str]:
+        """The keys as the spec writes them."""
+        return {type(self).model_fields[name].alias or name for name in self.model_fields_set}
 
     @property
     def plain(self) -> bool:
@@ -151,10 +169,24 @@ class Check(_Strict):
     kinks: _choice("accept", "convention") = "accept"  # type: ignore[valid-type]
     expect: _choice("covered", "violated", "raised") = "covered"  # type: ignore[valid-type]
 
+    def leaves(self) -> Iterator[tuple[tuple[str | int, ...], Input]]:
+        """Yield every single input, items of groups one by one, with its place below `inputs`."""
+        for name, given in (self.inputs or {}).items():
+            yield from _leaves((name,), given)
+
     @property
     def title(self) -> str:
         """The name, or the function's where none is given."""
         return self.name or self.function
+
+
+def _leaves(place: tuple[str | int, ...], given: Input) -> Iterator[tuple[tuple[str | int, ...], Input]]:
+    if given.group is None:
+        yield place, given
+        return
+    kind, items = given.group
+    for key, item in items.items():
+        yield from _leaves((*place, kind, key), item)
 
 
 class Spec(_Strict):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import inspect
-from collections.abc import Callable
+import types
+import typing
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from kernels_core.errors import UsageError
-from kernels_core.standin import forward_of, is_function_class
+from kernels_core.callee import plain_function
+from kernels_core.errors import TraceError, UsageError
+from kernels_core.tracing import signature_of
+
+TENSOR = "tensor"
 
 # Names that stand for indices or class labels, and for plain values, in the kernels that people write.
 _INTEGERS = {
@@ -32,6 +38,10 @@ _PLAIN: dict[str, Any] = {
     "temperature": 1.5, "negative_slope": 0.1, "slope": 0.1, "scale": 0.5, "factor": 0.5, "power": 3, "exponent": 3,
     "block": 16, "block_size": 16,
 }  # fmt: skip
+_KINDS: Mapping[Any, str] = {
+    list: "list", tuple: "tuple", dict: "dict", collections.abc.Sequence: "list", collections.abc.Iterable: "list",
+    collections.abc.Mapping: "dict", collections.abc.Collection: "list",
+}  # fmt: skip
 _ANNOTATED: dict[Any, Any] = {float: 0.5, int: 1, bool: True, "float": 0.5, "int": 1, "bool": True}
 
 
@@ -44,7 +54,10 @@ class Parameter:
         has_default, default: its default value.
         guess: a value to try where the parameter looks like a plain one, else None.
         looks_integer: its name is one of those used for indices and labels.
-        by_keyword: it cannot be given by position.
+        structure: "tensor" for one tensor, "list", "tuple" or "dict" for several, or a tree of these.
+        optional: None by default, and not a plain value by its name or annotation: it may be a tensor.
+        takes_text: it is annotated as text.
+        alike: an item of a list whose items are probably of one shape.
     """
 
     name: str
@@ -52,33 +65,65 @@ class Parameter:
     default: Any
     guess: Any
     looks_integer: bool
-    by_keyword: bool = False
+    structure: Any = TENSOR
+    optional: bool = False
+    takes_text: bool = False
+    alike: bool = False
 
 
 def parameters(function: Callable[..., Any], text: str) -> tuple[Parameter, ...]:
     """Return the parameters of a kernel, without the ctx of a Function.
 
     Raises:
-        UsageError: the signature cannot be read, or has no fixed number of arguments.
+        UsageError: the signature cannot be read.
     """
+    plain = plain_function(function)
     try:
-        found = inspect.signature(_forward(function)).parameters.values()
-    except (TypeError, ValueError) as error:
+        found = signature_of(plain).parameters.values()
+    except TraceError as error:
         raise UsageError(f"the arguments of {text} cannot be read: {error}\nwrite a spec with inputs_from") from error
-    variadic = [p.name for p in found if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if variadic:
-        raise UsageError(f"{text} takes a varying number of arguments (*{variadic[0]})\nwrite a spec with inputs_from")
-    return tuple(_parameter(p) for p in found)
+    return tuple(_parameter(p, _hints(plain)) for p in found)
 
 
-def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
-    if is_function_class(function):
-        return forward_of(function)
-    return function.forward if isinstance(function, torch.nn.Module) else function
+def _hints(function: Any) -> Mapping[str, Any]:
+    """Return the annotations by name, those that are written as text read; none where they cannot be."""
+    inner = getattr(function, "func", function)  # of a partial
+    try:
+        return typing.get_type_hints(getattr(inner, "__wrapped__", inner))
+    except Exception:  # a name that is imported for type checkers only
+        return {}
 
 
-def _parameter(p: inspect.Parameter) -> Parameter:
-    has_default = p.default is not p.empty
-    guess = _ANNOTATED.get(p.annotation, _PLAIN.get(p.name)) if isinstance(p.annotation, (type, str)) else None
+def _parameter(p: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
+    annotation, has_default = hints.get(p.name, p.annotation), p.default is not p.empty
+    asked = of_annotation(annotation)
+    guess = _ANNOTATED.get(annotation, _PLAIN.get(p.name)) if isinstance(annotation, (type, str)) else None
     default = p.default if has_default else None
-    return Parameter(p.name, has_default, default, guess, p.name in _INTEGERS, p.kind is p.KEYWORD_ONLY)
+    unsaid = annotation is p.empty and guess is None
+    optional = has_default and default is None and (bool(asked) or unsaid)
+    variadic = {inspect.Parameter.VAR_POSITIONAL: "tuple", inspect.Parameter.VAR_KEYWORD: "dict"}
+    structure = variadic[p.kind] if p.kind in variadic else asked or TENSOR
+    return Parameter(p.name, has_default, default, guess, p.name in _INTEGERS, structure, optional, annotation is str)
+
+
+def _of_text(annotation: str) -> str:
+    outer = annotation.removeprefix("Optional[").partition("[")[0].rpartition(".")[2].lower()
+    return {"list": "list", "sequence": "list", "iterable": "list", "tuple": "tuple", "dict": "dict",
+            "mapping": "dict"}.get(outer, TENSOR)  # fmt: skip
+
+
+def of_annotation(annotation: Any) -> Any:
+    """Return the structure that an annotation asks for; "tensor" for one tensor, "" for no tensor at all."""
+    if isinstance(annotation, str):  # could not be evaluated
+        return _of_text(annotation) if "Tensor" in annotation else ""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        inner = [of_annotation(part) for part in typing.get_args(annotation) if part is not type(None)]
+        return next((found for found in inner if found), "")
+    if isinstance(annotation, type) and issubclass(annotation, torch.Tensor):
+        return TENSOR
+    kind, parts = _KINDS.get(typing.get_origin(annotation), ""), typing.get_args(annotation)
+    if not kind or not any(of_annotation(part) for part in parts):
+        return ""
+    if kind == "tuple" and parts[-1] is not Ellipsis:
+        return tuple(of_annotation(part) or TENSOR for part in parts)
+    return kind

@@ -43,12 +43,18 @@ def load(text: str, folder: Path) -> Any:
 def load_kernel(text: str, folder: Path) -> Callable[..., Any]:
     """Return the kernel that a target names: a Function subclass, a callable or an nn.Module instance.
 
+    The `apply` of a Function stands for the Function, an entry of the catalogue for its plain PyTorch function.
+
     Raises:
         TargetError: as `load`, or the object is none of these.
     """
     import torch
 
+    from kernels_core.callee import function_class
+    from kernels_core.reference import Reference
+
     found = load(text, folder)
+    found = found.function if isinstance(found, Reference) else function_class(found) or found
     if isinstance(found, type) and not issubclass(found, torch.autograd.Function):
         kind = "nn.Module class" if issubclass(found, torch.nn.Module) else "class"
         wanted = f"{text} is a {kind}: wanted an autograd.Function, a callable or an nn.Module instance"

@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
 
 from kernels_core.errors import TraceError
+from kernels_core.standin import python_of_operator
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -227,9 +228,13 @@ _LEAVES_PYTORCH = frozenset({
 def _refuse_leaving(func: Any, args: Any) -> None:
     if func in _LEAVES_PYTORCH and args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
         raise TraceError(
-            f"the reference takes a floating value out of PyTorch (.{func.__name__})\n"
+            f"the reference takes a floating value out of PyTorch (.{func.__name__}{_at(_user_line())})\n"
             "keep it a tensor; for a Triton, C++ or numpy kernel name a reference"
         )
+
+
+def _at(line: str) -> str:
+    return f" at {line}" if line else ""
 
 
 class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function: with composites_first(): ...)
@@ -245,7 +250,7 @@ class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function:
         _refuse_leaving(func, args)
         before = _last_node()
         try:
-            return COMPOSITES.get(func, func)(*args, **(kwargs or {}))
+            return _replacement(func)(*args, **(kwargs or {}))
         finally:
             self._record(before)
 
@@ -255,6 +260,12 @@ class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function:
             source = source or _user_line()
             self.sources.setdefault(node.name, source)
             node = node.prev
+
+
+def _replacement(func: Any) -> Callable[..., Any]:
+    if isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return python_of_operator(func) or func
+    return COMPOSITES.get(func, func)
 
 
 def _last_node() -> Any:

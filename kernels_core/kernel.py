@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import torch
 
 from kernels_core import tracing
+from kernels_core.callee import call, inside_a_network
 from kernels_core.errors import ExactRefError
 from kernels_core.reference import Check
 from kernels_core.report import Raised
-from kernels_core.standin import is_function_class
 
 Tensor = torch.Tensor
 
@@ -108,29 +107,14 @@ def run_forward(
         KernelRaisedError: the kernel raised.
     """
     with phase("forward"):
-        names, tensors = tracing.output_names(call(function, inputs, tracing.with_tensors(arguments, leaves)))
+        within = {name: inside_a_network(leaf) for name, leaf in leaves.items()}
+        names, tensors = tracing.output_names(call(function, inputs, tracing.with_tensors(arguments, within)))
     return dict(zip(names, tensors, strict=True))
 
 
 def shapes_agree(outputs: Mapping[str, Tensor], check: Check) -> bool:
     """Return True where every floating output has the reference's shape, so that there is an upstream for it."""
     return all(outputs[n].shape == m.shape for n, m in check.cotangents.items() if n in outputs)
-
-
-def call(function: Callable[..., Any], inputs: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:
-    """Return the kernel's own result for these arguments."""
-    call: Callable[..., Any] = function.apply if is_function_class(function) else function
-    return call(*placed.values()) if _positional(function, inputs) else tracing.call_bound(function, placed)
-
-
-def _positional(function: Any, inputs: Mapping[str, Any]) -> bool:
-    if is_function_class(function):
-        return True
-    try:
-        inspect.signature(function).bind(*inputs.values())
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def run_backward(

@@ -6,25 +6,26 @@ reference.backward(A, B, grad)    -> {"grad_A": Result, "grad_B": Result}
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from kernels_core import tracing
+from kernels_core.callee import plain_function, title_of
 from kernels_core.coverage import Element, Figures, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
-from kernels_core.errors import InvariantError, TraceError, UsageError, nearest
+from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation, UsageError, nearest
 from kernels_core.exact import Budget, FlatInputs, resolve
 from kernels_core.filter import Filtered, run_filter
 from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
 from kernels_core.profiles import PROFILES, Profile
 from kernels_core.program import Meta, Program
-from kernels_core.standin import forward_of, is_function_class
 
 Tensor = torch.Tensor
 EXACT_LIMIT = 4096  # more exact values than this are not worth FLINT's time for display
@@ -276,11 +277,9 @@ def reference(
         if backward is None and not surrogate:
             return function
         return dataclasses.replace(function, declared=backward, surrogate=surrogate)
-    if is_function_class(function):
-        function, name = forward_of(function), name or function.__name__
     if not callable(function):
         raise UsageError(f"a reference is a function, got {type(function).__name__}")
-    return Reference(function, name or getattr(function, "__name__", "reference"), backward, surrogate)
+    return Reference(plain_function(function), name or title_of(function), backward, surrogate)
 
 
 class Check:
@@ -329,7 +328,8 @@ class Check:
     @functools.cached_property
     def forward(self) -> Program:
         """The program of the forward."""
-        program = tracing.trace(self.reference.function, self.arguments)
+        with _named(self.reference.name):
+            program = tracing.trace(self.reference.function, self.arguments)
         if not program.outputs:
             raise TraceError("the reference returned no tensor")
         return program
@@ -337,7 +337,8 @@ class Check:
     @functools.cached_property
     def joint(self) -> Program:
         """The program of outputs and gradients."""
-        return tracing.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
+        with _named(self.reference.name):
+            return tracing.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
 
     @property
     def cotangents(self) -> dict[str, Meta]:
@@ -494,6 +495,17 @@ def _require_agreement(traced: Result, declared: Enclosure, rad: Tensor | float,
             f"{float(declared.mid[index])!r}, the derivative {float(traced.enclosure.mid[index])!r}\n"
             "mend it, or declare it as a surrogate where it is meant to differ"
         )
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Let an error of tracing say which reference it means."""
+    try:
+        yield
+    except UnsupportedOperation:
+        raise
+    except TraceError as error:
+        raise TraceError(str(error).replace("the reference ", f"the reference {name} ", 1)) from error
 
 
 def _profile(name: str) -> Profile:

@@ -31,7 +31,7 @@ from kernels_core.extremum_masks import with_extremum_weights
 from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
 from kernels_core.relu_masks import with_relu_arguments
 from kernels_core.rules import registry
-from kernels_core.standin import functions_as_forwards
+from kernels_core.standin import functions_as_forwards, refuses_leaves
 
 Arguments = Mapping[str, Any]
 
@@ -145,7 +145,7 @@ def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
         given = dict(zip(tensors, values, strict=True))
 
         def primal(*chosen: torch.Tensor) -> Any:
-            result = _call(function, arguments, {**given, **dict(zip(wrt, chosen, strict=True))}, sources)
+            result = _call_in_place(function, arguments, {**given, **dict(zip(wrt, chosen, strict=True))}, sources)
             _, outputs = output_names(result)
             return tuple(o for o in outputs if o.dtype.is_floating_point), tuple(outputs)
 
@@ -233,6 +233,19 @@ def _call(
         return call_bound(function, with_tensors(arguments, tensors))
 
 
+def _call_in_place(
+    function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor], sources: dict[str, str]
+) -> Any:
+    """Call as `_call`; a function that works in place on what is differentiated gets copies, as inside of a network."""
+    copies = {name: t.clone() for name, t in tensors.items()}  # now: an attempt that fails may have changed the others
+    try:
+        return _call(function, arguments, tensors, sources)
+    except RuntimeError as error:
+        if not refuses_leaves(error):
+            raise
+    return _call(function, arguments, copies, sources)
+
+
 def _nodes_so_far() -> set[str]:
     mode = get_proxy_mode()
     if mode is None:
@@ -276,7 +289,8 @@ def _traced(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -
             raise
         except Exception as fake_error:
             try:
-                return make_fx(functional, tracing_mode="real", _error_on_data_dependent_ops=False, **options)(*plain)
+                copies = [[t.clone() for t in group] for group in plain]  # the function may work in place
+                return make_fx(functional, tracing_mode="real", _error_on_data_dependent_ops=False, **options)(*copies)
             except TraceError:
                 raise
             except Exception as error:
@@ -348,8 +362,9 @@ def require_callable(function: Callable[..., Any], arguments: Arguments) -> None
         TraceError: the call fails.
     """
     try:
+        copies = {name: t.detach().clone() for name, t in named_tensors(arguments).items()}
         with _caller_state_kept(), torch.no_grad():
-            call_bound(function, arguments)
+            call_bound(function, with_tensors(arguments, copies))
     except Exception as error:
         raise TraceError(_untraceable(error)) from error
 

@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from kernels_core import battery as contract
 from kernels_core import tracing
+from kernels_core.callee import call, in_order, non_differentiable_outputs, plain_function, same_memory, title_of
 from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
-from kernels_core.kernel import KernelRaisedError, call, draw_upstream, phase, rerun, run_kernel
+from kernels_core.kernel import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
 from kernels_core.reference import Check, Reference, Result, reference
 from kernels_core.report import BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
-from kernels_core.standin import forward_of, is_function_class
 
 Tensor = torch.Tensor
 
@@ -68,7 +69,7 @@ def verify(
     """
     start, items = time.monotonic(), contract.select(battery)
     ref = _reference(function, reference, reference_backward, surrogate)
-    arguments = _fit(ref, inputs)
+    arguments = _fit(function, ref, inputs)
     check = Check(ref, arguments, profile=profile, wrt=wrt, kinks=kinks)
     rows: list[TensorReport] = []
     raised: Raised | None = None
@@ -77,7 +78,11 @@ def verify(
     try:
         _trace(function, inputs, check, own=reference is None)
         upstream = list(grads) if grads is not None else draw_upstream(check, seed)
-        outputs, gradients = run_kernel(function, inputs, arguments, check, upstream)
+        with non_differentiable_outputs() as marked:
+            outputs, gradients = run_kernel(function, inputs, arguments, check, upstream)
+        cut = _declared_constant(outputs, marked, check)
+        upstream = [g * 0 if n in cut else g for n, g in zip(check.cotangents, upstream, strict=False)]
+        notes = tuple(f"{name} is marked non-differentiable: its upstream gradient counts as zero" for name in cut)
         clock = time.process_time()
         results = check.outputs() if gradients is None else check.both(upstream)
         setting = Setting(check, upstream, results, {**outputs, **(gradients or {})},
@@ -85,7 +90,7 @@ def verify(
                           time.process_time() - clock)  # fmt: skip
         rows = _rows(results, outputs, gradients, setting)
         if gradients is None:
-            notes = ("gradients not checked: an output has another shape",)
+            notes += ("gradients not checked: an output has another shape",)
         elif items:
             again = functools.partial(verify, function, reference=ref, seed=seed, profile=profile, kinks=kinks)
             subject = contract.Subject(
@@ -97,7 +102,7 @@ def verify(
     except KernelRaisedError as error:
         raised = error.raised
     return Report(
-        name=name or _title(function), function=_title(function), reference=ref.name,
+        name=name or title_of(function), function=title_of(function), reference=ref.name,
         inputs=tuple(_inputs(arguments, check)), tensors=tuple(rows), raised=raised, seed=seed, profile=profile,
         device=str(check.device), seconds=time.monotonic() - start, notes=notes,
         battery=tested,
@@ -151,19 +156,15 @@ def _reference(
 ) -> Reference:
     if given is not None:
         return reference(given, backward=backward, surrogate=surrogate)
-    own, name = function, _title(function)
-    if is_function_class(function):
-        own, name = forward_of(function), f"{name}.forward"
-    elif isinstance(function, torch.nn.Module):
-        own, name = function.forward, f"{name}.forward"
-    return reference(own, backward=backward, surrogate=surrogate, name=name)
+    own, name = plain_function(function), title_of(function)
+    return reference(own, backward=backward, surrogate=surrogate, name=name if own is function else f"{name}.forward")
 
 
-def _fit(ref: Reference, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _fit(function: Callable[..., Any], ref: Reference, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the inputs under the reference's parameter names: matched by name where all fit, else by position."""
     parameters = ref.signature.parameters
     if not all(name in parameters for name in inputs):
-        return tracing.bind(ref.function, list(inputs.values()), {})
+        return tracing.bind(ref.function, in_order(function, inputs), {})
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in variadic]
     missing = [name for name in required if name not in inputs]
@@ -189,6 +190,13 @@ def _trace(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check
             with torch.random.fork_rng(devices=[]), phase("forward"):
                 call(function, inputs, tracing.with_tensors(check.arguments, leaves))
         raise
+
+
+def _declared_constant(outputs: Mapping[str, Tensor], marked: Sequence[Tensor], check: Check) -> list[str]:
+    """Return the floating outputs that the kernel declares non-differentiable; none where that would be all of them."""
+    floating = [name for name in check.cotangents if name in outputs]
+    found = [name for name in floating if any(same_memory(outputs[name], t) for t in marked)]
+    return found if len(found) < len(floating) else []
 
 
 def _rows(
@@ -225,13 +233,11 @@ def _row_of(
         return mismatch_row(result, kind, str(error).splitlines()[0].removeprefix(f"{name}: "))
 
 
-def _title(function: Any) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
 def _inputs(arguments: Mapping[str, Any], check: Check) -> Iterator[InputReport]:
     for name, value in arguments.items():
-        if isinstance(value, Tensor):
-            yield InputReport(name, f"{str(value.dtype)[6:]}{list(value.shape)}", name in check.wrt)
-        else:
-            yield InputReport(name, repr(value)[:80], False)
+        for path, leaf in pytree.tree_flatten_with_path(value, is_leaf=lambda x: x is None)[0]:
+            label = name + pytree.keystr(path)
+            if isinstance(leaf, Tensor):
+                yield InputReport(label, f"{str(leaf.dtype)[6:]}{list(leaf.shape)}", label in check.wrt)
+            else:
+                yield InputReport(label, repr(leaf)[:80], False)

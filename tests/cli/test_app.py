@@ -141,6 +141,60 @@ def test_explicit_values_reach_the_engine(folder: Path, engine: Engine, exactref
     assert torch.equal(calls[0]["inputs"]["x"], torch.tensor([-0.5, 0.3, 0.7, 1.5], dtype=torch.bfloat16))
 
 
+def test_a_family_of_values_is_named_beside_the_shape(
+    folder: Path, engine: Engine, exactref: Call, reports: Any
+) -> None:
+    calls = engine(reports.report(reports.violated_row()))
+    _, out, _ = exactref("gradcheck", "kernels:Square", "--values", "x=positive", "--shape", "x=50")
+    assert calls[0]["inputs"]["x"].min() >= 0.25
+    assert calls[0]["inputs"]["x"].shape == (50,)
+    assert "--shape x=50 --values x=positive" in " ".join(out.split())
+
+
+def test_a_kernel_is_run_with_and_without_the_tensors_that_may_be_left_out(
+    folder: Path, engine: Engine, exactref: Call, reports: Any
+) -> None:
+    (folder / "optional.py").write_text("def add(x, bias=None):\n    return x if bias is None else x + bias\n", "utf-8")
+    calls = engine(reports.report(reports.row()))
+    _, out, _ = exactref("gradcheck", "optional.py:add")
+    assert [call["inputs"]["bias"] is None for call in calls] == [False, True]
+    assert "optional.py:add[with bias]: covered" in out
+    assert "optional.py:add[without bias]: covered" in out
+
+
+def test_an_entry_of_the_catalogue_can_be_the_kernel(exactref: Call) -> None:
+    code, out, _ = exactref("gradcheck", "exactref:matmul")
+    assert code == 0
+    assert "exactref:matmul against matmul\n" in out
+
+
+def test_items_of_a_list_are_named_on_the_command_line(
+    folder: Path, engine: Engine, exactref: Call, reports: Any
+) -> None:
+    (folder / "lists.py").write_text("def dot(xs, p):\n    return xs[0] * xs[1] * p['w']\n", "utf-8")
+    calls = engine(reports.report(reports.row()))
+    exactref("gradcheck", "lists.py:dot", "--shape", "xs[1]=3", "--shape", "p.w=3", "--values", "xs[0]=ones")
+    assert calls[0]["inputs"]["xs"][0].unique().tolist() == [1]
+    assert calls[0]["inputs"]["xs"][1].shape == (3,)
+    assert calls[0]["inputs"]["p"]["w"].shape == (3,)
+
+
+def test_interrupt_is_said_in_one_line(folder: Path, engine: Engine, exactref: Call) -> None:
+    engine(KeyboardInterrupt())
+    code, _, err = exactref("gradcheck", "kernels:Square")
+    assert (code, err.splitlines()[-1]) == (130, "interrupted: the cases that were not finished are not decided")
+
+
+def test_a_compiler_that_is_not_here_decides_nothing(
+    folder: Path, engine: Engine, exactref: Call, reports: Any
+) -> None:
+    message = "InductorError: InvalidCxxCompiler: No working C++ compiler found in (None, 'g++')"
+    engine(reports.report(raised=Raised("forward", message, "")))
+    code, out, _ = exactref("gradcheck", "kernels:Square")
+    assert code == 4
+    assert "torch.compile finds no C++ compiler on this machine\n  install one" in out
+
+
 def test_every_dtype_is_a_case(folder: Path, engine: Engine, exactref: Call, reports: Any) -> None:
     calls = engine(reports.report(reports.row()))
     _, out, _ = exactref("gradcheck", "kernels:Square", "--dtype", "float32", "--dtype", "bfloat16")
@@ -186,6 +240,10 @@ def test_options_reach_the_engine(folder: Path, engine: Engine, exactref: Call, 
         (["kernels:Square", "--wrt", "X"], "--wrt: no floating tensor input is called 'X'"),
         (["kernels:Square", "--format", "html"], "--format: wanted table or json, found 'html'"),
         (["kernels:Square", "--output", "no/where.json"], "--output: no/where.json cannot be written: No such file"),
+        (
+            ["kernels:Square", "--values", "x=postive"],
+            "--values: no family of values is called 'postive', did you mean \"positive\"?\nknown: normal, uniform",
+        ),
         (["kernels:Squar"], 'kernels has no attribute Squar, did you mean "Square"?'),
         (["kernels:plain", "--shap", "x=2"], "No such option: --shap"),
     ],

@@ -68,6 +68,22 @@ def test_listed_values_need_no_shape(folder: Path) -> None:
     assert torch.equal(drawn(case)["x"], torch.tensor([[0, 1, 0.5]]))
 
 
+def test_lists_tuples_and_dicts_hold_inputs_of_their_own(folder: Path) -> None:
+    (case,) = cases(
+        folder,
+        "dims: {M: 4}",
+        "inputs:",
+        "  xs: {list: [{shape: [M]}, {shape: [2], values: ones, requires_grad: false}]}",
+        "  state: {tuple: [{value: 3}, {dict: {h: {shape: [M, 1], dtype: int64, below: M}}}]}",
+    )
+    found = drawn(case)
+    assert [t.shape for t in found["xs"]] == [(4,), (2,)]
+    assert torch.equal(found["xs"][1], torch.ones(2))
+    assert found["state"][0] == 3
+    assert found["state"][1]["h"].shape == (4, 1)
+    assert case.inputs().wrt == ("xs[0]",)
+
+
 def test_repeat_command_selects_the_case(folder: Path) -> None:
     found = cases(folder, "inputs_from: kernels.py:make", "matrix: {seed: [1, 2]}")
     assert found[1].repeat == "exactref check spec.yaml --case 'k[seed=2]'"

@@ -10,9 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from exactref_cli.shapes import Given, describe, find
+from exactref_cli.shapes import describe, find, find_with_optional
 from exactref_cli.signature import parameters
+from exactref_cli.templates import Given
 from kernels_core.errors import UsageError
+from tests.core import ways_to_write as ways
 
 CASES = Path(__file__).parents[1] / "cases"
 
@@ -161,11 +163,6 @@ def test_kernel_that_accepts_nothing_is_explained() -> None:
     )
 
 
-def test_varying_number_of_arguments_needs_a_spec() -> None:
-    with pytest.raises(UsageError, match=r"kernel takes a varying number of arguments \(\*xs\)\nwrite a spec"):
-        found(lambda *xs: xs[0])
-
-
 def test_separate_setup_context_has_no_ctx_among_its_parameters() -> None:
     class Cube(torch.autograd.Function):
         @staticmethod
@@ -217,6 +214,50 @@ def test_keyword_only_parameters_are_given_by_name() -> None:
 
     assert found(scaled) == "x=16x32 weight=16x32 scale=2.0"
     assert found(scaled, values={"scale": 3.0}) == "x=16x32 weight=16x32 scale=3.0"
+
+
+@pytest.mark.parametrize(
+    ("way", "shapes"),
+    [
+        (ways.linear, "x=16x32 weight=8x32 bias=None"),
+        (ways.setup_with_default, "x=16x32 scale=2.0"),
+        (ways.in_place, "x=16x32"),
+        (ways.not_differentiable, "x=16x32"),
+        (ways.varying_number, "scale=0.5 xs[0]=16x32 xs[1]=16x32 xs[2]=16x32"),
+        (ways.of_a_list, "xs[0]=16x32 xs[1]=16x32 xs[2]=16x32 weight=8x32 scale=2.0"),
+        (ways.of_a_dict, "x=16x32 parameters['weight']=8x32 parameters['bias']=8"),
+        (ways.nested, "x=16x32 state[0]=16x8 state[1][0]=32x8 state[1][1]=16x32"),
+        (ways.keyword_only, "x=16x32 weight=8x32 scale=2.0"),
+        (ways.partial, "x=16x32 weight=8x32 scale=3.0"),
+        (ways.bound_apply, "x=16x32 weight=8x32 bias=None"),
+        (ways.method, "x=16x32 weight=8x32"),
+        (ways.lambda_, "x=16x32 weight=8x32"),
+        (ways.compiled("eager"), "x=16x32 weight=8x32"),
+        (ways.operator, "x=16x32 scale=1.0"),
+        (ways.operator_overload, "x=16x32 scale=1.0"),
+    ],
+)
+def test_functions_as_people_write_them_get_shapes(way: Callable[[float], Any], shapes: str) -> None:
+    assert found(way(1.0)) == shapes
+
+
+def test_tensors_that_may_be_left_out_are_found_too() -> None:
+    kernel = ways.linear(1.0)
+    inputs = find_with_optional(kernel, parameters(kernel, "kernel"), Given(), torch.float32)
+    assert inputs is not None
+    assert describe(inputs) == "x=16x32 weight=8x32 bias=8"
+
+
+def test_a_plain_parameter_that_is_none_by_default_is_no_tensor() -> None:
+    kernel = lambda x, dim=None: x.sum(dim)  # noqa: E731
+    assert find_with_optional(kernel, parameters(kernel, "kernel"), Given(), torch.float32) is None
+
+
+def test_given_items_say_what_the_structure_is() -> None:
+    def kernel(x: torch.Tensor, state: Any) -> torch.Tensor:
+        return x * state["h"][0] * state["h"][1]
+
+    assert found(kernel, shapes={"state['h'][1]": (16, 32)}) == "x=16x32 state['h'][0]=16x32 state['h'][1]=16x32"
 
 
 def test_trial_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

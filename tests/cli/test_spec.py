@@ -102,6 +102,18 @@ extra: 1
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
+        (
+            ["inputs: {xs: {list: [{shape: [2]}, {shape: [Q]}]}}"],
+            "4: checks[0].inputs.xs.list[1].shape[0]: no size is called 'Q'",
+        ),
+        (
+            ["inputs: {xs: {list: [{shap: [2]}]}}"],
+            '4: checks[0].inputs.xs.list[0].shap: unknown key, did you mean "shape"?',
+        ),
+        (
+            ["inputs: {xs: {tuple: [{shape: [2]}], dtype: float32}}"],
+            '4: checks[0].inputs.xs.dtype: "tuple" holds inputs of their own and stands alone, found "dtype" beside it',
+        ),
         ([], '3: checks[0]: wanted either "inputs" or "inputs_from", found neither'),
         (
             ["inputs: {x: {shape: [2]}}", "inputs_from: kernels.py:make"],
@@ -109,7 +121,7 @@ extra: 1
         ),
         (
             ["inputs: {x: {}}"],
-            '4: checks[0].inputs.x: wanted "shape", a list of "values" or a plain "value", found none',
+            '4: checks[0].inputs.x: wanted "shape", a list of "values", a plain "value", or a "list"',
         ),
         (
             ["dims: {ROWS: 3}", "inputs:", "  x: {shape: [ROW]}"],
