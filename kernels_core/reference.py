@@ -313,6 +313,7 @@ class Check:
             raise UsageError(f'kinks: expected "accept" or "convention", got {kinks!r}')
         self.kinks, self.budget = kinks, budget or Budget()
         self.wrt = self._differentiated(wrt)
+        self.declared_program: Program | None = None  # of the declared backward, once it was traced
 
     def _differentiated(self, wrt: Sequence[str] | None) -> list[str]:
         floating = [name for name, t in self.tensors.items() if t.is_floating_point()]
@@ -362,7 +363,7 @@ class Check:
         """Return the results of outputs and gradients from one evaluation."""
         if not self.wrt:
             return self.outputs()
-        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self._upstream(grads)}
+        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
         results = self._results(self.joint, inputs, list(self.joint.outputs))
         if self.reference.declared is not None:
             stored = {name: results[name].enclosure for name in self.forward.outputs}
@@ -371,7 +372,7 @@ class Check:
 
     def given_outputs(self, grads: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> dict[str, Result]:
         """Return the gradients for a backward that is given these outputs of its forward."""
-        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self._upstream(grads)}
+        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
         results = self._results(self.joint, inputs, list(self.joint.outputs))
         names = list(self.forward.outputs)
         if len(outputs) != len(names):
@@ -379,7 +380,8 @@ class Check:
         stored = {name: _as_given(results[name], actual) for name, actual in zip(names, outputs, strict=True)}
         return self._declared(results, inputs, stored)
 
-    def _upstream(self, grads: Sequence[Tensor | None]) -> dict[str, Tensor]:
+    def upstream(self, grads: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        """Return the upstream gradients by input name of the program; None means zero."""
         expected = self.cotangents
         if len(grads) != len(expected):
             raise UsageError(f"expected {len(expected)} upstream gradients, one per floating output, got {len(grads)}")
@@ -436,6 +438,7 @@ class Check:
         like = [torch.zeros(traced[name].meta.shape, dtype=traced[name].meta.dtype) for name in stored]
         upstream = [value for name, value in inputs.items() if name not in self.tensors]
         program = self._trace_declared(like, upstream, list(stored))
+        self.declared_program = program
         given = {**inputs, **stored}
         filtered = run_filter(program, {name: given[name] for name in program.inputs}, self.profile)
         found = {}

@@ -62,6 +62,36 @@ class Failure:
 
 
 @dataclasses.dataclass(frozen=True)
+class Precision:
+    """The precision audit of one tensor; every error is divided by the element's bound.
+
+    Attributes:
+        elements: that were looked at.
+        rms, bias: root mean square and mean of (actual - exact) / bound.
+        native_rms: the same for the reference as PyTorch runs it in the declared dtypes.
+        legal_rms: the same for random legal evaluations with sequential sums, None where they were not needed.
+        bits_lost: log2(rms / max(native_rms, legal_rms)); -inf where the kernel has no error.
+        works_in: the narrower format whose rounding of operands makes just these errors, "" where there is none.
+    """
+
+    elements: int
+    rms: float
+    bias: float
+    native_rms: float
+    legal_rms: float | None
+    bits_lost: float
+    works_in: str = ""
+
+    @property
+    def suspect(self) -> bool:
+        """True where the kernel loses more than correct kernels do, or its errors are those of a narrower format."""
+        return self.bits_lost > SUSPECT_BITS or bool(self.works_in)
+
+
+SUSPECT_BITS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorReport:
     """One row of the coverage table.
 
@@ -74,7 +104,7 @@ class TensorReport:
         max_error_ulp: largest |actual - exact| in ulps of the dtype at the exact value.
         bound_ulp: median over the elements of the bound in ulps of the dtype.
         used: largest |actual - exact| / bound over the decided elements, bound taken with the final rounding.
-        precision: word of the precision audit, "" where it was not run.
+        precision: the precision audit, None where it was not run or there was nothing to measure.
         verdict: COVERED only where every element is covered.
         failure: None unless violated.
         note: one line for the user, such as 'the backward returned None, which means zero'.
@@ -93,7 +123,7 @@ class TensorReport:
     max_error_ulp: float
     bound_ulp: float
     used: float
-    precision: str
+    precision: Precision | None
     verdict: Verdict
     failure: Failure | None = None
     note: str = ""

@@ -44,7 +44,7 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Sett
         name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
         unconstrained=counts[Element.UNCONSTRAINED], kinks=int(kinks.sum()), max_error_ulp=figures.error_ulp,
-        bound_ulp=_median_ulp(result), used=figures.used, precision="", verdict=_verdict(counts), failure=failure,
+        bound_ulp=_median_ulp(result), used=figures.used, precision=None, verdict=_verdict(counts), failure=failure,
         note=note,
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ def mismatch_row(result: Result, kind: str, note: str) -> TensorReport:
     return TensorReport(
         name=result.name, kind=kind, shape=result.meta.shape, dtype=str(result.meta.dtype)[6:], elements=n, covered=0,
         violated=n,
-        undecided=0, unconstrained=0, kinks=0, max_error_ulp=math.inf, bound_ulp=0.0, used=math.inf, precision="",
+        undecided=0, unconstrained=0, kinks=0, max_error_ulp=math.inf, bound_ulp=0.0, used=math.inf, precision=None,
         verdict=Verdict.VIOLATED, failure=None, note=note,
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from kernels_core import battery as contract
 from kernels_core import tracing
+from kernels_core.audit.rows import audited
 from kernels_core.callee import call, in_order, non_differentiable_outputs, plain_function, same_memory, title_of
 from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
@@ -46,6 +47,7 @@ def verify(
     name: str = "",
     battery: str | Sequence[str] = "none",
     settings: contract.Settings | None = None,
+    audit: bool = True,
 ) -> Report:
     """Verify outputs and gradients of a kernel on these inputs.
 
@@ -63,6 +65,7 @@ def verify(
         name: of the case.
         battery: "all", "none" or names of items of the contract battery.
         settings: of the battery.
+        audit: run the precision audit, which can make a covered tensor suspect.
 
     Raises:
         ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
@@ -89,10 +92,13 @@ def verify(
                           functools.partial(rerun, function, inputs, check, upstream),
                           time.process_time() - clock)  # fmt: skip
         rows = _rows(results, outputs, gradients, setting)
+        if audit:
+            rows = audited(rows, check, upstream, results, {**outputs, **(gradients or {})})
         if gradients is None:
             notes += ("gradients not checked: an output has another shape",)
         elif items:
-            again = functools.partial(verify, function, reference=ref, seed=seed, profile=profile, kinks=kinks)
+            again = functools.partial(verify, function, reference=ref, seed=seed, profile=profile, kinks=kinks,
+                                      audit=False)  # fmt: skip
             subject = contract.Subject(
                 function, inputs, arguments, check, tuple(upstream), results, outputs, gradients,
                 frozenset(row.name for row in rows if row.verdict is Verdict.VIOLATED), again,

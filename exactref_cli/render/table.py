@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from rich.console import Console
@@ -9,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from exactref_cli.render.console import needs, number, room, sizes, style
-from kernels_core.report import TensorReport, Verdict
+from kernels_core.report import Precision, TensorReport, Verdict
 
 _COUNTS = ("elements", "covered", "violated", "undecided", "unconstrained")
 _MEASURED = ("max error\n(ulp)", "bound\n(ulp)", "used")
+_PRECISION = "precision\n(bits lost)"
 
 # What a narrow terminal goes without, in this order: counts that are all zero, then what other columns tell as well.
 _DISPENSABLE = ("unconstrained", "undecided", "violated", "elements", "bound\n(ulp)", "dtype")
@@ -33,9 +35,9 @@ def coverage(console: Console, rows: Sequence[TensorReport]) -> Table:
 
 def _table(rows: Sequence[TensorReport], left_out: Collection[str]) -> Table:
     """Return the table; the precision column only where the audit was run."""
-    audited = any(row.precision for row in rows)
-    names = ["tensor", "shape", "dtype", *_COUNTS, *_MEASURED, *["precision"] * audited, "verdict"]
-    numbers = (*_COUNTS, *_MEASURED)
+    audited = any(row.precision is not None for row in rows)
+    names = ["tensor", "shape", "dtype", *_COUNTS, *_MEASURED, *[_PRECISION] * audited, "verdict"]
+    numbers = (*_COUNTS, *_MEASURED, _PRECISION)
     kept = [name for name in names if name not in left_out]
     table = plain()
     for name in kept:
@@ -58,7 +60,13 @@ def _cells(row: TensorReport, audited: bool) -> list[str | Text]:
     cells: list[str | Text] = [row.name, sizes(row.shape), row.dtype]
     cells += [str(getattr(row, name)) for name in _COUNTS]
     cells += [number(row.max_error_ulp), number(row.bound_ulp), number(row.used)]
-    cells += [row.precision] * audited
+    cells += [_lost(row.precision)] * audited
     empty = not row.elements and row.verdict is Verdict.COVERED
     words = (Verdict.NOTHING if empty else row.verdict).value  # nothing is never shown as covered
     return [*cells, Text(words, style(words))]
+
+
+def _lost(precision: Precision | None) -> str:
+    if precision is None or math.isnan(precision.bits_lost):
+        return "-"
+    return "exact" if precision.rms == 0 else f"{precision.bits_lost + 0.0:.1f}".replace("-0.0", "0.0")

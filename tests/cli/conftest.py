@@ -71,7 +71,7 @@ def row(name: str = "output", **changes: Any) -> TensorReport:
     base = TensorReport(
         name=name, kind="gradient" if name.startswith("grad") else "output", shape=(2, 3), dtype="float32", elements=6,
         covered=6, violated=0, undecided=0, unconstrained=0, kinks=0, max_error_ulp=0.498, bound_ulp=0.709, used=0.96,
-        precision="", verdict=Verdict.COVERED,
+        precision=None, verdict=Verdict.COVERED,
     )  # fmt: skip
     return dataclasses.replace(base, **changes)
 

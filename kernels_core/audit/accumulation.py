@@ -1,0 +1,215 @@
+"""The error of a strictly sequential sum, measured and modelled on a sample of the step's results.
+
+For terms t_1 ... t_n with partial sums p_k, each addition rounds by at most u |p_k|. Taken as independent and uniform,
+the error has
+
+    rms = u / sqrt(3) sqrt(sum_{k > 1} p_k^2 + sum t_k^2 + s^2)
+
+(roundings of additions, of products, and one of the result; s^2 with u of the result's format). Independence fails for
+equal terms, whose roundings drift, so the sum is also really run, in float32, in several orders: ascending, descending,
+shuffled, and in strides of 2 to 64, as lanes read it. The largest rms, as a fraction of the granted worst case, makes
+the noise of the whole step. Where the errors of a real run share their sign, so does the noise.
+
+Softmax and its relatives are no bare sums: from their grant only the part (n - 1) u that belongs to the sum, and the
+rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s). Convolutions take
+1 / sqrt(n) of their grant, an upper bound of the rms of n roundings of at most u S each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels_core.arithmetic import Arithmetic, Local
+from kernels_core.audit.sample import spread, taken
+from kernels_core.enclosure import Enclosure
+from kernels_core.program import Step
+from kernels_core.rules.cones import normal_dims
+from kernels_core.rules.softmax import BLOCK, exp_error
+
+SUMS, TERMS = 256, 1 << 20  # sampled sums, and terms of all of them
+STRIDES = (2, 4, 8, 16, 32, 64)
+_DRIFT = 0.5  # |mean| / rms of a real run from which its errors share their sign
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """How far a legal result of one step lies from the exact one.
+
+    Attributes:
+        amplitude: of the shape of the result; at most the step's grant.
+        accumulated: True where the step is a sum, whose errors average out in themselves.
+        coherent: True where all elements err to the same side.
+    """
+
+    amplitude: Tensor
+    accumulated: bool = False
+    coherent: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """Some of a step's sums: the terms, float64 [sums, n], which results they are, and what the sum is divided by."""
+
+    values: Tensor
+    index: Tensor
+    divisor: float = 1.0
+    products: bool = False
+
+
+def noise_of(step: Step, value: Enclosure, operands: Sequence[Tensor], arithmetic: Arithmetic) -> Noise:
+    """Return the noise of one step whose operands are exact.
+
+    Args:
+        step: the operation.
+        value: its result with what it grants.
+        operands: float64 values, in the order of `step.operands`.
+        arithmetic: of the evaluation.
+    """
+    bound = value.bound_or_zero().expand(value.shape)
+    bound = torch.where(bound.isfinite(), bound, 0.0)
+    if step.name in _SOFTMAX:
+        return Noise(_softmax(step, value.mid, bound, Local(arithmetic, step)))
+    if step.name.startswith("aten.convolution"):
+        return Noise(bound / math.sqrt(max(1.0, _convolved(step, value))), accumulated=True)
+    if step.name not in _TERMS or not value.mid.numel():
+        return Noise(bound)
+    terms = _TERMS[step.name](step, operands)
+    if terms.values.shape[1] < 2:
+        return Noise(bound)
+    share, coherent = _share(terms, taken(bound, terms.index), Local(arithmetic, step))
+    return Noise(bound * min(1.0, share), True, coherent)
+
+
+def _share(terms: Terms, bound: Tensor, local: Local) -> tuple[float, bool]:
+    """Return sqrt(3) rms / grant (an amplitude of uniform noise), and whether the errors drift to one side."""
+    usable = (bound > 0) & terms.values.isfinite().all(1)
+    if not bool(usable.any()):
+        return 1.0, False
+    values, bound = terms.values[usable], bound[usable]
+    worst, coherent = _rms(_modelled(values, terms, local) / bound), False
+    for error in _measured(values, terms, local):
+        relative = error / bound
+        rms = _rms(relative)
+        if rms > worst:
+            worst, coherent = rms, abs(float(relative.mean())) > _DRIFT * rms
+    return math.sqrt(3) * worst, coherent
+
+
+def _rms(errors: Tensor) -> float:
+    return math.sqrt(float(errors.square().mean()))
+
+
+def _modelled(values: Tensor, terms: Terms, local: Local) -> Tensor:
+    partial = values.cumsum(1)
+    squares = partial[:, 1:].square().sum(1)
+    if terms.products:
+        squares = squares + values.square().sum(1)
+    total = partial[:, -1].square()
+    return (squares * local.u_acc**2 + total * local.u**2).div_(3).sqrt_() / terms.divisor
+
+
+def _measured(values: Tensor, terms: Terms, local: Local) -> Iterator[Tensor]:
+    """Yield the errors of real sequential sums in float32, in several orders; none for float64."""
+    if local.compute is not torch.float32:
+        return
+    narrow = values.to(torch.float32).cpu().numpy()
+    exact = values.sum(1) if terms.products else torch.from_numpy(narrow).double().sum(1).to(values.device)
+    for order in _orders(narrow.shape[1]):
+        total = torch.from_numpy(np.add.accumulate(narrow[:, order], axis=1)[:, -1].copy())
+        yield (total.to(local.dtype).double().to(exact.device) - exact) / terms.divisor
+
+
+def _orders(n: int) -> Iterator[np.ndarray]:
+    ascending = np.arange(n)
+    yield ascending
+    yield ascending[::-1]
+    yield np.random.default_rng(n).permutation(n)
+    for stride in STRIDES:
+        if stride < n:
+            yield np.concatenate([ascending[lane::stride] for lane in range(stride)])
+
+
+# What is summed by each operation -------------------------------------------------------------------------------------
+
+
+def _picked(sums: int, n: int, device: torch.device) -> Tensor:
+    """Return indices of some of `sums` results with n terms each."""
+    return spread(sums, device, max(1, min(SUMS, TERMS // max(1, n))))
+
+
+def _reduced(step: Step, operands: Sequence[Tensor]) -> Terms:
+    (values,) = operands
+    dims = normal_dims(step.argument(1, "dim"), values.dim())
+    kept = [d for d in range(values.dim()) if d not in dims]
+    sums, n = (math.prod(values.shape[d] for d in part) for part in (kept, dims))
+    rows = values.permute(*kept, *dims).reshape(sums, n)
+    index = _picked(sums, n, rows.device)
+    return Terms(rows[index], index, n if "mean" in step.name else 1.0)
+
+
+def _product(step: Step, operands: Sequence[Tensor]) -> Terms:
+    """[..., M, K] @ [..., K, N], with a summand in front where there are three operands."""
+    *summand, a, b = operands
+    a, b = (t.unsqueeze(0) if t.dim() == 1 else t for t in (a, b))
+    b = b.transpose(0, 1) if operands[-1].dim() == 1 else b
+    shape = (*a.shape[:-1], b.shape[-1])
+    index = _picked(math.prod(shape), a.shape[-1], a.device)
+    places = torch.unravel_index(index, shape)
+    lead, row, column = places[:-2], places[-2], places[-1]
+    alpha = float(step.kwargs.get("alpha", 1))
+    terms = a[tuple([*lead, row])] * b.transpose(-1, -2)[tuple([*lead, column])] * alpha
+    if summand:
+        extra = taken(summand[0].expand(step.shape), index) * float(step.kwargs.get("beta", 1))
+        terms = torch.cat([extra.unsqueeze(1), terms], 1)
+    return Terms(terms, index, products=True)
+
+
+_TERMS: Mapping[str, Callable[[Step, Sequence[Tensor]], Terms]] = {
+    **dict.fromkeys(("aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"), _reduced),
+    **dict.fromkeys(("aten.mean.default", "aten.mean.dim"), _reduced),
+    **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default"), _product),
+    **dict.fromkeys(
+        ("aten.vdot.default", "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default"), _product
+    ),
+}
+
+ACCUMULATING = frozenset({*_TERMS, "aten.convolution.default", "aten.convolution_backward.default"})
+
+
+def _convolved(step: Step, value: Enclosure) -> float:
+    """Return the mean number of terms of each sum of a convolution or of one of its gradients.
+
+    The three are one trilinear form of M products: each result element has M / (number of elements) of them.
+    """
+    backward = "backward" in step.name
+    grad, given, weight = (*step.operand_metas[:3],) if backward else (step.meta, *step.operand_metas[:2])
+    if value.mid.dim() == 1:  # the bias
+        return grad.numel / value.mid.numel()
+    transposed = bool(step.argument(7 if backward else 6, "transposed", False))
+    products = (given if transposed else grad).numel * weight.numel / max(1, weight.shape[0])
+    return products / max(1, value.mid.numel())
+
+
+_SOFTMAX: Mapping[str, Callable[[Tensor], Any]] = {
+    "aten._softmax.default": lambda mid: mid.abs(),
+    "aten._log_softmax.default": torch.ones_like,
+    "aten.logsumexp.default": torch.ones_like,
+}
+
+
+def _softmax(step: Step, mid: Tensor, bound: Tensor, local: Local) -> Tensor:
+    shape = step.operand_metas[0].shape
+    n = math.prod(shape[d] for d in normal_dims(step.argument(1, "dim"), len(shape)))
+    u, blocks = local.u_acc, -(-n // BLOCK)
+    rescaling = exp_error(local) + u
+    spared = (blocks - math.sqrt(blocks)) * rescaling + (max(n - 1, 0) - math.sqrt(max(n - 1, 0))) * u
+    amplitude = bound - _SOFTMAX[step.name](mid) * spared
+    return torch.maximum(amplitude, bound / math.sqrt(max(1, n)))

@@ -1,0 +1,74 @@
+"""Random legal evaluations: what an honest kernel may show where PyTorch's own run shows less.
+
+Every step is evaluated in float64 by its rule on exact operands, whose bound is then what this one step grants, and its
+result is moved by a random part of that (Monte Carlo arithmetic with the granted errors as the noise). For a sum the
+grant is a worst case, so the noise is that of a strictly sequential sum instead (accumulation.py). Nothing depends on
+whether the actual operands happen to round: a constant, an integer or a single element is as noisy as any other.
+
+    independent    each element moves by U(-1, 1) of its grant
+    coherent       all elements of a step move by one and the same part in [1/2, 1], of either sign: a formula that is
+                   always a little high, or equal inputs that all round alike
+
+Source: Parker, Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic, 1997.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kernels_core.arithmetic import Arithmetic
+from kernels_core.audit.accumulation import noise_of
+from kernels_core.audit.native import walk
+from kernels_core.enclosure import Enclosure, exactly
+from kernels_core.filter import evaluate_step
+from kernels_core.profiles import Profile
+from kernels_core.program import Program, Ref, Step
+
+ENOUGH = 1024  # draws of one element's error that make its rms reliable
+
+
+def replicates(count: int) -> int:
+    """Return how many evaluations a sample of `count` elements needs."""
+    return max(2, min(32, -(-ENOUGH // max(1, count))))
+
+
+class Evaluation:
+    """One random legal evaluation."""
+
+    def __init__(self, profile: Profile, seed: int, coherent: bool) -> None:
+        """Draw from `seed`."""
+        self.arithmetic, self.coherent = Arithmetic(profile), coherent
+        self.generator = torch.Generator().manual_seed(0xA0D17 + seed)
+
+    def evaluate(self, program: Program, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the outputs by name, in float64."""
+        given = {name: exactly(value) for name, value in inputs.items()}
+        constants = {Ref(number): exactly(tensor) for number, tensor in program.constants.items()}
+
+        def apply(step: Step, values: Mapping[Ref, Any]) -> list[Any]:
+            operands = {ref: constants.get(ref, values[ref]) for ref in step.operands}
+            found = evaluate_step(step, operands, self.arithmetic)
+            return [None if value is None else self._moved(step, value, operands) for value in found]
+
+        with torch.no_grad():
+            found = walk(program, given, apply)
+        return {name: value.mid for name, value in found.items()}
+
+    def _moved(self, step: Step, value: Enclosure, operands: Mapping[Ref, Enclosure]) -> Enclosure:
+        if not value.floating or value.bound is None:
+            return Enclosure(value.mid)
+        noise = noise_of(step, value, [operands[ref].mid for ref in step.operands], self.arithmetic)
+        mid = value.mid
+        part = self._part(mid, noise.coherent or (self.coherent and not noise.accumulated))
+        moved = mid + part * noise.amplitude
+        return Enclosure(torch.where(moved.isfinite(), moved, mid))
+
+    def _part(self, like: torch.Tensor, coherent: bool) -> torch.Tensor:
+        if coherent:
+            part = 1 - torch.rand((), generator=self.generator, dtype=torch.float64) / 2
+            return (part if bool(torch.rand((), generator=self.generator) < 0.5) else -part).to(like.device)
+        drawn = torch.rand(like.shape, generator=self.generator, dtype=torch.float64)
+        return drawn.mul_(2).sub_(1).to(like.device)

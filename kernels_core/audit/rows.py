@@ -1,0 +1,47 @@
+"""The audit's place in the coverage table: a covered row gets its precision, and may turn out suspect."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from kernels_core.audit import audit
+from kernels_core.reference import Check, Result
+from kernels_core.report import Precision, TensorReport, Verdict
+
+
+def audited(
+    rows: Sequence[TensorReport],
+    check: Check,
+    upstream: Sequence[torch.Tensor],
+    results: Mapping[str, Result],
+    returned: Mapping[str, torch.Tensor | None],
+) -> list[TensorReport]:
+    """Return the rows with the precision of those that are covered, some of which then are suspect.
+
+    Args:
+        rows: of the table.
+        check: as `audit`.
+        upstream: as `audit`.
+        results: as `audit`.
+        returned: outputs and gradients of the kernel.
+    """
+    covered = [row.name for row in rows if row.verdict is Verdict.COVERED and row.elements]
+    actual = {name: tensor for name in covered if (tensor := returned.get(name)) is not None}
+    found = audit(check, upstream, results, actual)
+    return [_with_precision(row, found[row.name]) if row.name in found else row for row in rows]
+
+
+def _with_precision(row: TensorReport, precision: Precision) -> TensorReport:
+    if not precision.suspect:
+        return dataclasses.replace(row, precision=precision)
+    return dataclasses.replace(row, precision=precision, verdict=Verdict.SUSPECT, note=_reason(precision))
+
+
+def _reason(precision: Precision) -> str:
+    lost = f"inside its worst-case bound, but {precision.bits_lost:.1f} bits less precise than the reference"
+    if precision.works_in:
+        return f"{lost}: its errors are those of sums and products that read {precision.works_in} operands"
+    return f"{lost} in its own dtypes: it seems to compute in a lower precision"
