@@ -64,6 +64,7 @@ def gradcheck(
     kinks: Annotated[str, typer.Option(help="accept or convention.")] = "accept",
     wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only.")] = None,
     battery: Annotated[list[str] | None, typer.Option(help="all, none or the name of a contract item.")] = None,
+    vary_sizes: Annotated[bool, typer.Option("--vary-sizes", help="Let the battery vary given shapes too.")] = False,
     form: Format = "table",
     output: Output = None,
 ) -> None:
@@ -73,7 +74,7 @@ def gradcheck(
 
     asked = quick.Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
-        kinks, wrt or (), battery or ("all",),
+        kinks, wrt or (), battery or ("all",), vary_sizes,
     )  # fmt: skip
     raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx)))
 

@@ -11,10 +11,13 @@ from typing import Any
 
 import yaml
 
-from exactref_cli import inputs, schema, shapes, signature, structure, target, templates, yaml_lines
+from exactref_cli import inputs, schema, shapes, signature, sizes, structure, target, templates, yaml_lines
 from exactref_cli.plan import default_profile
 from exactref_cli.run import Case, missing_device
+from kernels_core.battery import Size, select
 from kernels_core.errors import UsageError, nearest
+
+SIZES = "sizes"  # the item of the battery that varies sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Options:
     kinks: str = "accept"
     wrt: Sequence[str] = ()
     battery: Sequence[str] = ("all",)
+    vary_sizes: bool = False
 
 
 def cases(options: Options) -> list[Case]:
@@ -56,7 +60,7 @@ def cases(options: Options) -> list[Case]:
     return [case for dtype in options.dtype for case in _cases(options, kernel, loaded, found, given, dtype)]
 
 
-def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str) -> str:
+def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str, *, vary_sizes: bool) -> str:
     """Return the command that runs one case again, every choice spelled out."""
     words = ["exactref", "gradcheck", options.target]
     for given in (one for group in chosen for one in inputs.flat(group)):
@@ -74,6 +78,7 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str) -> str:
         words += ["--wrt", name]
     for name in options.battery:
         words += ["--battery", name] * (name != "all")
+    words += ["--vary-sizes"] * vary_sizes
     return shlex.join(words)
 
 
@@ -108,14 +113,15 @@ def _case(
     dtype: str,
     variant: str = "",
 ) -> Case:
-    wrt = _wrt(options, chosen)
+    draw = functools.partial(_draw, wrt=_wrt(options, chosen), seed=options.seed, device=options.device)
+    varied = _varied(options, chosen, given, draw)
     marks = [f"dtype={dtype}"] * (len(options.dtype) > 1) + [variant] * bool(variant)
     name = options.target + (f"[{', '.join(marks)}]" if marks else "")
     return Case(
         name=name,
         function=kernel,
         function_text=options.target,
-        inputs=functools.partial(_draw, chosen, wrt, options.seed, options.device),
+        inputs=functools.partial(draw, chosen),
         reference=loaded.get("reference"),
         reference_text=options.reference or "",
         reference_backward=loaded.get("reference_backward"),
@@ -124,7 +130,8 @@ def _case(
         profile=options.profile or default_profile(options.device),
         kinks=options.kinks,
         battery=tuple(options.battery),
-        repeat=repeat(options, chosen, dtype),
+        sizes=varied,
+        repeat=repeat(options, chosen, dtype, vary_sizes=bool(varied)),
         notes=_notes(chosen, given),
     )
 
@@ -134,9 +141,30 @@ def _draw(chosen: Sequence[inputs.Input], wrt: tuple[str, ...] | None, seed: int
 
 
 def _notes(chosen: Sequence[inputs.Input], given: templates.Given) -> tuple[str, ...]:
-    leaves = [one for group in chosen for one in inputs.flat(group)]
-    free = [one for one in leaves if one.name not in given.shapes and one.name not in given.values]
+    names = _free(chosen, given)
+    free = [one for group in chosen for one in inputs.flat(group) if one.name in names]
     return (f"chosen by trial: {shapes.describe(free)}",) if free else ()
+
+
+def _varied(
+    options: Options,
+    chosen: Sequence[inputs.Input],
+    given: templates.Given,
+    draw: Callable[[Sequence[inputs.Input]], inputs.Drawn],
+) -> tuple[Size, ...]:
+    """Return the sizes for the battery: of shapes that nobody gave, and of given ones where the user says so."""
+    if SIZES not in [item.name for item in select(options.battery)]:
+        return ()
+    names = [name for name in _names(chosen) if name not in given.values]
+    return sizes.of_inputs(chosen, names if options.vary_sizes else _free(chosen, given), draw)
+
+
+def _free(chosen: Sequence[inputs.Input], given: templates.Given) -> list[str]:
+    return [name for name in _names(chosen) if name not in given.shapes and name not in given.values]
+
+
+def _names(chosen: Sequence[inputs.Input]) -> list[str]:
+    return [one.name for group in chosen for one in inputs.flat(group)]
 
 
 def _wrt(options: Options, chosen: Sequence[inputs.Input]) -> tuple[str, ...] | None:
@@ -212,8 +240,6 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 def _require_items(options: Options) -> None:
-    from kernels_core.battery import select
-
     try:
         select(options.battery)
     except UsageError as error:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from exactref_cli import inputs, schema, spec, target
+from exactref_cli import inputs, schema, sizes, spec, target
 from exactref_cli.run import Case
+from kernels_core.battery import Size
 from kernels_core.errors import SpecError, TargetError, UsageError, nearest
 
 SUFFIXES = (".yaml", ".yml")
@@ -152,6 +153,7 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             profile=combination.get("profile") or check.profile or default_profile(device),
             kinks=check.kinks,
             battery=check.battery,
+            sizes=_sizes(check, combination, seed, device),
             expect=check.expect,
             repeat=shlex.join(["exactref", "check", str(file.path), "--case", name]),
         )
@@ -167,43 +169,51 @@ def _maker(
     dtype = inputs.dtype_named(combination["dtype"]) if "dtype" in combination else None
     if make is not None:
         return functools.partial(inputs.from_function, make, seed, device, dtype)
-    sizes = {**check.dims, **{key: value for key, value in combination.items() if key not in schema.AXES}}
-    given = [_input(name, entry, sizes, combination) for name, entry in (check.inputs or {}).items()]
+    named = {**check.dims, **{key: value for key, value in combination.items() if key not in schema.AXES}}
+    given = [_input(name, entry, named, combination) for name, entry in (check.inputs or {}).items()]
     return functools.partial(inputs.draw, given, seed, device)
 
 
-def _input(name: str, given: schema.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]) -> inputs.Input:
+def _input(name: str, given: schema.Input, named: Mapping[str, Any], combination: Mapping[str, Any]) -> inputs.Input:
     if given.group is None:
-        return _single(name, given, sizes, combination)
-    return inputs.GroupInput(name, _tree(name, given, sizes, combination))
+        return _single(name, given, named, combination)
+    return inputs.GroupInput(name, _tree(name, given, named, combination))
 
 
-def _tree(name: str, given: schema.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]) -> Any:
+def _tree(name: str, given: schema.Input, named: Mapping[str, Any], combination: Mapping[str, Any]) -> Any:
     if given.group is None:
-        return _single(name, given, sizes, combination)
+        return _single(name, given, named, combination)
     kind, items = given.group
-    made = {key: _tree(f"{name}[{key!r}]", item, sizes, combination) for key, item in items.items()}
+    made = {key: _tree(f"{name}[{key!r}]", item, named, combination) for key, item in items.items()}
     return made if kind == "dict" else (list if kind == "list" else tuple)(made.values())
 
 
 def _single(
-    name: str, given: schema.Input, sizes: Mapping[str, Any], combination: Mapping[str, Any]
+    name: str, given: schema.Input, named: Mapping[str, Any], combination: Mapping[str, Any]
 ) -> inputs.TensorInput | inputs.PlainInput:
     if given.plain:
         return inputs.PlainInput(name, combination.get(name, given.value))
     dtype = given.dtype or "float32"
     if dtype in schema.FLOAT_DTYPES:
         dtype = combination.get("dtype", dtype)
-    shape = schema.shape_of_list(given.values) if given.shape is None else [_size(size, sizes) for size in given.shape]
+    shape = schema.shape_of_list(given.values) if given.shape is None else [_size(size, named) for size in given.shape]
     return inputs.TensorInput(
         name,
         tuple(shape),
         inputs.dtype_named(dtype),
         given.values or "normal",
-        None if given.below is None else _size(given.below, sizes),
+        None if given.below is None else _size(given.below, named),
         given.requires_grad,
     )
 
 
-def _size(size: int | str, sizes: Mapping[str, Any]) -> int:
-    return int(sizes[size]) if isinstance(size, str) else size
+def _sizes(check: schema.Check, combination: Mapping[str, Any], seed: int, device: str) -> tuple[Size, ...]:
+    """Return the sizes for the battery: of the `dims` that the matrix leaves alone and no listed values pin."""
+    given = (check.inputs or {}).values()
+    pinned = {size for one in given if isinstance(one.values, list) for size in one.shape or ()}
+    free = {name: size for name, size in check.dims.items() if name not in combination and name not in pinned}
+    return sizes.of_names(free, lambda name, size: _maker(check, {**combination, name: size}, None, seed, device))
+
+
+def _size(size: int | str, named: Mapping[str, Any]) -> int:
+    return int(named[size]) if isinstance(size, str) else size

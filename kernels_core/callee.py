@@ -100,11 +100,12 @@ class _Inside(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)  # a gradient that is None stays None
         alias = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
         return alias.set_(leaf.untyped_storage(), leaf.storage_offset(), leaf.shape, leaf.stride())
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, grad: torch.Tensor | None) -> torch.Tensor | None:
         return grad
 
     @staticmethod

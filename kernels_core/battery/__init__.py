@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels_core.battery import layouts, sharing
+from kernels_core.battery import frozen, layouts, memory, mutation, raw, repeats, sharing, sizes, upstream
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.subject import Settings, Size, Subject
 from kernels_core.errors import UsageError, nearest
@@ -25,7 +25,14 @@ FREE_SECONDS = 20.0  # nor this many seconds
 
 _REGISTERED: tuple[Item, ...] = (
     *layouts.ITEMS,
+    *frozen.ITEMS,
+    *upstream.ITEMS,
+    *raw.ITEMS,
     *sharing.ITEMS,
+    *mutation.ITEMS,
+    *memory.ITEMS,
+    *repeats.ITEMS,
+    *sizes.ITEMS,
 )
 
 ITEMS: dict[str, Item] = {item.name: item for item in _REGISTERED}

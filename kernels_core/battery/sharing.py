@@ -1,6 +1,9 @@
-"""Tensors that are not the backward's own: an upstream gradient that a second branch reads as well."""
+"""Memory that several tensors share: an upstream gradient that a second branch reads, gradients that are one memory."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -53,7 +56,81 @@ def _changed(seen: Tensor | None, given: Tensor) -> str:
     return f"{len(where)} of {given.numel()} elements were overwritten, {values}"
 
 
+def _aliasing(subject: Subject) -> Finding:
+    """Accumulate two backwards in `.grad`, and name what shares memory.
+
+    The engine keeps a returned gradient as `.grad` without a copy where nothing else refers to the *tensor*; it does
+    not look at the memory. Two views of one memory become the `.grad` of two inputs, and the next backward adds to both
+    twice. A tensor that is returned twice, or passed on, is copied: that is no fault.
+    Source: torch/csrc/autograd/functions/accumulate_grad.h, "stealable".
+    """
+    if not subject.wrt or not subject.upstream:
+        return not_applicable("nothing is differentiated")
+    judgement = Judgement(subject)
+    leaves, upstream = subject.leaves(), dict(zip(subject.check.cotangents, subject.grad_outputs(), strict=True))
+    outputs = subject.forward(leaves)
+    gradients = subject.backward(outputs, leaves, list(upstream.values()))
+    for text in _shared_memory(leaves, outputs, upstream, gradients):
+        judgement.remark(text)
+    if addable(subject):
+        with judgement.trying("two backwards accumulated"):
+            judgement.look("two backwards accumulated in .grad, halved", _accumulated(subject))
+    return judgement.finding("no gradient shares memory with another tensor")
+
+
+def _accumulated(subject: Subject) -> dict[str, Tensor | None]:
+    """Return half of what two backwards leave in `.grad`.
+
+    The sum of two legal values, rounded, lies between twice the smallest and twice the largest legal value, and
+    halving it is exact, or rounds to a value between the two where it is subnormal. Sums that overflow are left as in
+    the plain comparison.
+    """
+    leaves = subject.leaves()
+    for _ in range(2):
+        outputs = subject.forward(leaves)
+        pairs = list(zip((outputs[n] for n in subject.check.cotangents), subject.grad_outputs(), strict=True))
+        pairs = [(t, g) for t, g in pairs if t.requires_grad]
+        with phase("backward"):
+            wanted = [leaves[name] for name in subject.wrt]
+            torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs], inputs=wanted)
+    found: dict[str, Tensor | None] = {}
+    for name in subject.wrt:
+        total, once = leaves[name].grad, subject.gradients[f"grad_{name}"]
+        found[f"grad_{name}"] = total if total is None else _half(total, once)
+    return found
+
+
+def _half(total: Tensor, once: Tensor | None) -> Tensor:
+    half = total / 2
+    return half if once is None else torch.where(total.isinf() & once.isfinite(), once, half)
+
+
+def _shared_memory(
+    leaves: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    upstream: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor | None],
+) -> Iterator[str]:
+    found = {name: t for name, t in gradients.items() if t is not None}
+    others = {**leaves, **outputs, **{f"grad_{n}": g for n, g in upstream.items()}}
+    for (first, a), (second, b) in itertools.combinations(found.items(), 2):
+        if _same_memory(a, b):
+            yield f"{first} and {second} share memory"
+    for (first, a), (second, b) in itertools.product(found.items(), others.items()):
+        if _same_memory(a, b):
+            yield f"{first} shares memory with {second}"
+    for (first, a), (second, b) in itertools.product(outputs.items(), leaves.items()):
+        if _same_memory(a, b):
+            yield f"{first} shares memory with the input {second}"
+
+
+def _same_memory(first: Tensor, second: Tensor) -> bool:
+    place = first.untyped_storage().data_ptr()
+    return place != 0 and place == second.untyped_storage().data_ptr()
+
+
 ITEMS = (
     Item("shared_grad_output", "a second branch that reads the same upstream gradient sees it unchanged",
          _shared_grad_output),
+    Item("aliasing", "gradients that share memory do not corrupt each other when they are accumulated", _aliasing),
 )  # fmt: skip

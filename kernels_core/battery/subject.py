@@ -67,6 +67,7 @@ class Subject:
     violated: frozenset[str]
     again: Callable[..., Report]
     settings: Settings = Settings()
+    _evaluated: dict[str, Mapping[str, Result]] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def wrt(self) -> list[str]:
@@ -117,6 +118,12 @@ class Subject:
         outputs = self.forward(given)
         gradients = self.backward(outputs, given, upstream) if kernel.shapes_agree(outputs, self.check) else {}
         return {**{name: t.detach() for name, t in outputs.items()}, **gradients}
+
+    def results_for(self, label: str, upstream: Sequence[Tensor]) -> Mapping[str, Result]:
+        """Return what a correct kernel may return for other upstream gradients, evaluated once for each label."""
+        if label not in self._evaluated:
+            self._evaluated[label] = self.check.both(list(upstream))
+        return self._evaluated[label]
 
     def plain(self, name: str) -> Tensor | None:
         """Return the output or gradient of the first call."""

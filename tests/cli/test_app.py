@@ -70,7 +70,7 @@ kernels:Square: violated
 
   and 4 more elements
   shape [2, 3], strides [3, 1], float32, seed 0
-  repeat: exactref gradcheck kernels:Square --shape x=16x32 --dtype float32 --seed 0
+  repeat: exactref gradcheck kernels:Square --shape x=16x32 --dtype float32 --seed 0 --vary-sizes
 
 1 case: 1 violated; 6 of 12 elements covered; 0.2 s
 """
@@ -131,7 +131,7 @@ def test_repeat_command_runs_the_same_case(folder: Path, engine: Engine, exactre
     exactref(*command[2:])
     first, second = calls
     assert all(torch.equal(first["inputs"][name], second["inputs"][name]) for name in "AB")
-    assert {**first, "inputs": 0} == {**second, "inputs": 0}
+    assert {**first, "inputs": 0, "settings": 0} == {**second, "inputs": 0, "settings": 0}
 
 
 def test_explicit_values_reach_the_engine(folder: Path, engine: Engine, exactref: Call, reports: Any) -> None:
@@ -403,7 +403,7 @@ def test_json_has_what_the_table_has(folder: Path, engine: Engine, exactref: Cal
     assert (found["version"], found["exit_code"], code) == (1, 1, 1)
     (case,) = found["cases"]
     assert (case["name"], case["verdict"], case["seed"]) == ("kernels:Square", "violated", 0)
-    assert case["repeat"] == "exactref gradcheck kernels:Square --shape x=16x32 --dtype float32 --seed 0"
+    assert case["repeat"] == "exactref gradcheck kernels:Square --shape x=16x32 --dtype float32 --seed 0 --vary-sizes"
     assert case["tensors"][1]["failure"]["elements"][1] == {
         "index": [0, 1], "actual": "nan", "lower": -1.0, "upper": -1.0, "exact": -1.0, "ulps_outside": "inf",
         "ratio": None,
@@ -497,3 +497,17 @@ def test_unknown_item_is_one_message(exactref, folder) -> None:
         2,
         "--battery: no battery item is called 'shared_grad', did you mean \"shared_grad_output\"?",
     )
+
+
+def test_sizes_found_by_trial_are_varied_and_the_repeat_command_varies_them_too(exactref, engine, folder, reports):
+    calls = engine(reports.report(reports.row()))
+    _, out, _ = exactref("gradcheck", "kernels:Square", "--format", "json")
+    (case,) = json.loads(out)["cases"]
+    assert case["repeat"].endswith(" --vary-sizes")
+    exactref(*case["repeat"].split()[1:])
+    exactref("gradcheck", "kernels:Square", "--shape", "x=16x32")
+    labels = [[size.label for size in call["settings"].sizes] for call in calls]
+    assert labels[0][:3] == ["1 for 32", "1 for 16", "0 for 32"]
+    assert labels[0] == labels[1]
+    assert labels[2] == []
+    assert calls[0]["settings"].sizes[0].inputs()[0]["x"].shape == (16, 1)

@@ -116,3 +116,16 @@ def test_folders_are_searched_for_specs(folder: Path) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
     assert spec_files([Path("."), Path("b.yaml")]) == [Path("a/c.yml"), Path("b.yaml")]
+
+
+def test_free_dims_are_varied_for_the_battery_and_those_of_the_matrix_are_not(folder: Path) -> None:
+    (found,) = cases(
+        folder,
+        "dims: {M: 16, K: 3, L: 2}",
+        "inputs: {x: {shape: [M, K]}, i: {shape: [L], dtype: int64, values: [0, 1]}}",
+        "matrix: {K: [3]}",
+        "battery: all",
+    )
+    assert [size.label for size in found.sizes] == ["M=1", "M=0", "M=17", "M=15", "M=19"]
+    values, _ = found.sizes[2].inputs()
+    assert values["x"].shape == (17, 3)

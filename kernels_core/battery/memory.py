@@ -1,0 +1,126 @@
+"""Memory that is not the kernel's own: what lies around its tensors, and what was never written.
+
+A kernel that writes one element too far changes a canary; one that reads too far, or returns what it never wrote, meets
+NaN in one run and a large number in the other. Allocations are seen where they go through PyTorch's dispatcher
+(`torch.empty`, `empty_like`, `new_empty`, `empty_strided`), in Python and in C++ alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernels_core.battery.item import Finding, Item
+from kernels_core.battery.judgement import Judgement, same_bits
+from kernels_core.battery.subject import Subject
+
+Tensor = torch.Tensor
+WIDTH = 64  # elements of a canary on either side, a multiple of any alignment that kernels ask for
+
+_ALLOCATIONS = (
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+)
+
+
+def poison(dtype: torch.dtype, *, large: bool) -> float:
+    """Return what unwritten memory is filled with: NaN or a large number; small for integers, which may be indices."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.finfo(dtype).max / 4 if large else float("nan")
+    return float(large) if dtype == torch.bool else 2 + float(large)
+
+
+class Guarded:
+    """Tensors between canaries."""
+
+    def __init__(self, *, large: bool) -> None:
+        """Fill canaries with NaN, or with a large number."""
+        self.large = large
+        self.kept: list[tuple[str, Tensor, Tensor]] = []  # name, canary, its values
+
+    def around(self, given: Tensor, name: str) -> Tensor:
+        """Return the values of a contiguous tensor between two canaries."""
+        memory = given.new_empty(given.numel() + 2 * WIDTH).fill_(poison(given.dtype, large=self.large))
+        for side, canary in (("before", memory[:WIDTH]), ("behind", memory[-WIDTH:])):
+            self.kept.append((f"the memory {side} {name}", canary, canary.clone()))
+        return memory[WIDTH : WIDTH + given.numel()].view(given.shape).copy_(given)
+
+    def overrun(self) -> list[str]:
+        """Return which canaries changed."""
+        return [f"{name} is written to" for name, canary, before in self.kept if not same_bits(canary, before)]
+
+
+class Allocations(TorchDispatchMode):
+    """Fills every new tensor of unwritten elements with poison, between canaries where it is contiguous."""
+
+    def __init__(self, guarded: Guarded) -> None:
+        """Keep the canaries in `guarded`."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.guarded = guarded
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, then replace what it allocated."""
+        result = func(*args, **(kwargs or {}))
+        if func not in _ALLOCATIONS or type(result) is not torch.Tensor or result.is_quantized:
+            return result
+        result.fill_(poison(result.dtype, large=self.guarded.large))
+        contiguous = result.layout == torch.strided and result.is_contiguous() and result.device.type != "meta"
+        return self.guarded.around(result, "an allocation") if contiguous else result
+
+
+def _canaries(subject: Subject) -> Finding:
+    judgement = Judgement(subject)
+    for large, label in ((False, "canaries of NaN"), (True, "canaries of a large number")):
+        with judgement.trying(label, may_refuse=True):
+            guarded = Guarded(large=large)
+            leaves = {
+                name: guarded.around(leaf.detach().contiguous(), f"input {name}").requires_grad_(leaf.requires_grad)
+                for name, leaf in subject.leaves().items()
+            }
+            names = list(subject.check.cotangents)
+            upstream = [guarded.around(g, f"grad_{n}") for n, g in zip(names, subject.grad_outputs(), strict=True)]
+            with Allocations(guarded):
+                found = subject.run(leaves, upstream)
+            judgement.look(label, found)
+            for text in guarded.overrun():
+                judgement.fault(text)
+    return judgement.finding("nothing around inputs, upstream gradients and allocations is read or written")
+
+
+def _unwritten(subject: Subject) -> Finding:
+    judgement = Judgement(subject)
+    runs: list[Mapping[str, Tensor | None]] = []
+    for large, label in ((False, "new memory of NaN"), (True, "new memory of large numbers")):
+        with judgement.trying(label, may_refuse=True), Allocations(Guarded(large=large)):
+            runs.append(subject.run())
+    if len(runs) == 2:
+        for name in runs[0]:
+            _look_for_poison(judgement, name, runs[0][name], runs[1].get(name))
+        if not judgement.faults:
+            judgement.look("new memory of NaN", runs[0])
+            judgement.look("new memory of large numbers", runs[1])
+    return judgement.finding("every element of every output and gradient is written")
+
+
+def _look_for_poison(judgement: Judgement, name: str, first: Tensor | None, second: Tensor | None) -> None:
+    if first is None or second is None or first.shape != second.shape:
+        return
+    marks = [poison(t.dtype, large=large) for t, large in ((first, False), (second, True))]
+    floating = first.dtype.is_floating_point
+    left = (first.isnan() if floating else first == marks[0]) & (second == torch.tensor(marks[1]).to(second))
+    if bool(left.any()):
+        index = [int(i) for i in torch.nonzero(left)[0]]
+        judgement.fault(f"{int(left.sum())} of {left.numel()} elements of {name} are unwritten, the first is {index}")
+
+
+ITEMS = (
+    Item("canaries", "the memory around inputs, upstream gradients and allocations is neither read nor written",
+         _canaries),
+    Item("unwritten", "every element of outputs and gradients is written, whatever new memory holds", _unwritten),
+)  # fmt: skip

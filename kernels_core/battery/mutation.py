@@ -1,0 +1,127 @@
+"""What a kernel must not write to: its inputs, its outputs once returned, the upstream gradients, parameters."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from kernels_core.battery import graph
+from kernels_core.battery.item import Finding, Item
+from kernels_core.battery.judgement import Judgement, same_bits
+from kernels_core.battery.subject import Subject
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A tensor with its values as they were."""
+
+    name: str
+    tensor: Tensor
+    before: Tensor
+    fault: bool
+
+    @property
+    def changed(self) -> str:
+        """What changed, "" where nothing did."""
+        if same_bits(self.tensor, self.before):
+            return ""
+        where = torch.nonzero((self.tensor != self.before) & ~(self.tensor.isnan() & self.before.isnan()))
+        index = tuple(int(i) for i in where[0])
+        values = f"{list(index)} was {self.before[index].item():.9g}, is {self.tensor[index].item():.9g}"
+        return f"{self.name}: {len(where)} of {self.tensor.numel()} elements changed, {values}"
+
+
+def _mutation(subject: Subject) -> Finding:
+    judgement = Judgement(subject)
+    leaves = subject.leaves()
+    upstream = dict(zip(subject.check.cotangents, subject.grad_outputs(), strict=True))
+    inputs = _watch(leaves, "input ")
+    state = [*_watch(_parameters(subject), "parameter "), *_watch(_buffers(subject), "", fault=False)]
+    with _declared_dirty() as dirty:
+        outputs = subject.forward(leaves)
+    inputs = [one for one in inputs if one.tensor.data_ptr() not in dirty]
+    _compare(judgement, "forward", [*inputs, *state])
+    later = _watch(outputs, "")
+    saved = _watch(_saved(outputs), "saved tensor ", fault=False)
+    given = _watch(upstream, "grad_")
+    inputs, state = _again(inputs), _again(state)
+    subject.backward(outputs, leaves, list(upstream.values()), retain_graph=True)
+    _compare(judgement, "backward", [*inputs, *later, *given, *state, *_not_among(saved, [*inputs, *later])])
+    return judgement.finding("inputs, outputs, upstream gradients, saved tensors and buffers are unchanged")
+
+
+def _watch(tensors: Mapping[str, Tensor], kind: str, *, fault: bool = True) -> list[Watched]:
+    return [Watched(kind + name, t, t.detach().clone(), fault) for name, t in tensors.items()]
+
+
+def _again(watched: list[Watched]) -> list[Watched]:
+    return [dataclasses.replace(one, before=one.tensor.detach().clone()) for one in watched]
+
+
+def _compare(judgement: Judgement, phase: str, watched: list[Watched]) -> None:
+    for one in watched:
+        if changed := one.changed:
+            (judgement.fault if one.fault else judgement.remark)(f"the {phase} writes to {changed}")
+
+
+def _not_among(saved: list[Watched], others: list[Watched]) -> list[Watched]:
+    """Leave out saved tensors that are an input or an output, which are watched under their own name."""
+    places = {(one.tensor.data_ptr(), one.tensor.shape) for one in others}
+    return [one for one in saved if (one.tensor.data_ptr(), one.tensor.shape) not in places]
+
+
+@contextlib.contextmanager
+def _declared_dirty() -> Iterator[set[int]]:
+    """Within this, the addresses of the tensors that a forward declares to change in place are collected."""
+    found: set[int] = set()
+    original = FunctionCtx.mark_dirty
+
+    def mark_dirty(self: Any, *tensors: Tensor) -> None:
+        found.update(t.data_ptr() for t in tensors)
+        original(self, *tensors)
+
+    FunctionCtx.mark_dirty = mark_dirty  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        FunctionCtx.mark_dirty = original  # type: ignore[method-assign]
+
+
+def _saved(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the Functions behind the outputs keep: saved tensors and attributes of their ctx."""
+    found = {}
+    for node in graph.function_nodes(outputs.values()):
+        kept = [*node.saved_tensors, *vars(node).values()]
+        for place, tensor in enumerate(t for t in kept if isinstance(t, torch.Tensor)):
+            found[f"{place} of {node._forward_cls.__name__}"] = tensor
+    return found
+
+
+def _parameters(subject: Subject) -> dict[str, Tensor]:
+    function = subject.function
+    return dict(function.named_parameters()) if isinstance(function, torch.nn.Module) else {}
+
+
+def _buffers(subject: Subject) -> dict[str, Tensor]:
+    """Return the buffers of a module and the tensors that the Function's methods find outside of themselves."""
+    function = subject.function
+    if isinstance(function, torch.nn.Module):
+        return {f"buffer {name}": tensor for name, tensor in function.named_buffers()}
+    methods = [getattr(function, name, None) for name in ("forward", "backward")] + [function]
+    found = {}
+    for method in methods:
+        code, names = getattr(method, "__code__", None), getattr(method, "__globals__", {})
+        for name in code.co_names if code is not None else ():
+            if isinstance(names.get(name), torch.Tensor):
+                found[f"global {name}"] = names[name]
+    return found
+
+
+ITEMS = (Item("mutation", "inputs, outputs, upstream gradients, saved tensors, buffers are not written to", _mutation),)

@@ -1,0 +1,52 @@
+"""Other sizes, where the caller left them free: none, one, one less and one more than a block, primes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernels_core.battery.item import Finding, Item, not_applicable
+from kernels_core.battery.judgement import Judgement, one_line
+from kernels_core.battery.subject import Size, Subject
+from kernels_core.errors import ExactRefError
+
+MOST = 10  # sizes that are run; each is a check of its own
+
+
+def interesting(size: int) -> Iterator[int]:
+    """Yield the sizes to try in place of one that may be the block of a kernel: 1, 0, size + 1, size - 1, a prime."""
+    prime = next(n for n in range(size + 2, 4 * size + 8) if all(n % d for d in range(2, int(n**0.5) + 1)))
+    yield from dict.fromkeys(n for n in (1, 0, size + 1, size - 1, prime) if n != size and n >= 0)
+
+
+def _sizes(subject: Subject) -> Finding:
+    sizes = subject.settings.sizes
+    if not sizes:
+        return not_applicable("every size is given")
+    judgement = Judgement(subject)
+    for size in sizes[:MOST]:
+        _look_at(judgement, size)
+    left_out = f"; {len(sizes) - MOST} sizes left out for cost" if len(sizes) > MOST else ""
+    return judgement.finding(", ".join(judgement.done) + left_out)
+
+
+def _look_at(judgement: Judgement, size: Size) -> None:
+    """Verify one size. A kernel may refuse it; the reference may have no value there."""
+    inputs, wrt = size.inputs()
+    try:
+        report = judgement.subject.again(inputs, wrt=wrt)
+    except ExactRefError:
+        judgement.done.append(f"{size.label} (the reference has no value)")
+        return
+    if report.raised is not None:
+        judgement.refusals.append(f"{size.label}: {report.raised.phase} raised {one_line(report.raised.message)}")
+        return
+    judgement.done.append(size.label)
+    for row in report.tensors:
+        if row.violated and row.name not in judgement.subject.violated:
+            where = f", {row.failure.pattern}" if row.failure is not None else f", {row.note}" if row.note else ""
+            judgement.fault(f"{size.label}: {row.violated} of {row.elements} elements of {row.name} violated{where}")
+        elif row.undecided or row.unconstrained:
+            judgement.remark(f"{size.label}: {row.undecided + row.unconstrained} elements of {row.name} not decided")
+
+
+ITEMS = (Item("sizes", "size 0, size 1, block sizes +-1 and primes, where sizes are free", _sizes),)
