@@ -220,7 +220,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=20.0, help="time limit of one entry")
+    parser.add_argument("--seconds", type=float, default=120.0, help="time limit of one entry")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     start, dtype = time.monotonic(), getattr(torch, options.dtype)

@@ -21,6 +21,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
 
 from kernels_core.errors import TraceError
+from kernels_core.sampling import SAMPLERS
+from kernels_core.segments import SEGMENTS
 from kernels_core.standin import python_of_operator
 
 
@@ -201,6 +203,11 @@ def _functional_instance_norm(
     return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 
 
+def _linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
+    """The loss without chunks: `options` say how a kernel goes about it, not what it computes."""
+    return F.linear_cross_entropy(*args, **kwargs)
+
+
 # A function of torch.nn.functional is intercepted as a whole: what it calls inside is not.
 COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     F.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
@@ -215,6 +222,9 @@ COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     torch.batch_norm: batch_norm,
     torch.instance_norm: instance_norm,
     F.scaled_dot_product_attention: scaled_dot_product_attention,
+    F.linear_cross_entropy: _linear_cross_entropy,
+    **SAMPLERS,
+    **SEGMENTS,
 }
 
 

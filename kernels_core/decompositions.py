@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernels_core.interpolation import INTERPOLATIONS
+from kernels_core.losses import LOSSES
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -80,6 +81,7 @@ def _pdist_backward(grad: Tensor, x: Tensor, p: float, distance: Tensor) -> Tens
 
 MORE: Mapping[Any, Callable[..., Any]] = {
     **INTERPOLATIONS,
+    **LOSSES,
     aten.hardshrink_backward.default: _shrink_backward,
     aten.softshrink_backward.default: _shrink_backward,
     aten._trilinear.default: _trilinear,

@@ -78,6 +78,29 @@ def _weighted(size: int, result: int, align: bool, factor: float | None, cubic: 
     return Taps(np.clip(np.array(table[0], dtype=np.int64), 0, size - 1), weight)
 
 
+def _antialiased(size: int, result: int, align: bool, factor: float | None, like: Tensor) -> Taps:
+    """A triangle as wide as the scale where it shrinks, its weights normalised (as Pillow does)."""
+    scale = _scale(size, result, align, factor)
+    width = max(scale, Fraction(1))
+    centre = [(k + Fraction(1, 2)) * scale for k in range(result)]
+    first = [math.floor(c - width - Fraction(1, 2)) for c in centre]
+    rows = []
+    for offset in range(math.ceil(2 * width) + 3):
+        places = [n + offset for n in first]
+        kept = [
+            abs(n + Fraction(1, 2) - c) < width + Fraction(1, 1024) and 0 <= n < size
+            for n, c in zip(places, centre, strict=True)
+        ]
+        if any(kept):
+            rows.append((places, kept))
+    near, used = (torch.tensor([row[k] for row in rows], device=like.device) for k in range(2))
+    position = (torch.arange(result, dtype=like.dtype, device=like.device) + 0.5) * float(scale)
+    distance = (near.to(like.dtype) - position + 0.5) * float(1 / width)
+    weight = torch.where(used, torch.relu(1 - distance.abs()), 0.0)
+    weight = weight / weight.sum(0)
+    return Taps(np.clip(np.array([row[0] for row in rows], dtype=np.int64), 0, size - 1), weight)
+
+
 def _combined(sizes: Sequence[int], taps: Sequence[Taps], device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return, for each choice of one tap per dimension, flat indices into the input and weights: (choices, results)."""
     rank = len(sizes)
@@ -94,7 +117,8 @@ def _combined(sizes: Sequence[int], taps: Sequence[Taps], device: torch.device) 
     return index, None if weight is None else weight.reshape(choices, -1)
 
 
-def _wide(tensor: Tensor) -> Tensor:
+def wide(tensor: Tensor) -> Tensor:
+    """Return the tensor in its compute format: float32 for 16 bit and narrower, else unchanged."""
     return tensor.float() if tensor.dtype.itemsize < 4 else tensor
 
 
@@ -114,15 +138,24 @@ def _weighted_taps(cubic: bool) -> Make:
     ]
 
 
+def _antialiased_taps(
+    sizes: Sequence[int], results: Sequence[int], settings: Sequence[Any], like: Tensor
+) -> list[Taps]:
+    return [
+        _antialiased(n, r, settings[0], f, like)
+        for n, r, f in zip(sizes, results, _factors(settings[1:], len(sizes)), strict=True)
+    ]
+
+
 def _factors(settings: Sequence[Any], rank: int) -> list[Any]:
     return [settings[d] if d < len(settings) else None for d in range(rank)]
 
 
 def _forward(make: Make) -> Callable[..., Tensor]:
     def forward(x: Tensor, output_size: Sequence[int], *settings: Any) -> Tensor:
-        sizes, wide = x.shape[2:], _wide(x)
-        index, weight = _combined(sizes, make(sizes, output_size, settings, wide), x.device)
-        terms = wide.reshape(*x.shape[:2], -1).index_select(2, index.reshape(-1)).reshape(*x.shape[:2], *index.shape)
+        sizes, x_wide = x.shape[2:], wide(x)
+        index, weight = _combined(sizes, make(sizes, output_size, settings, x_wide), x.device)
+        terms = x_wide.reshape(*x.shape[:2], -1).index_select(2, index.reshape(-1)).reshape(*x.shape[:2], *index.shape)
         value = terms.squeeze(2) if weight is None else (terms * weight).sum(2)
         return value.reshape(*x.shape[:2], *output_size).to(x.dtype)
 
@@ -146,11 +179,11 @@ def _by_factors(forward: Callable[..., Tensor], aligned: bool) -> Callable[..., 
 
 def _backward(make: Make) -> Callable[..., Tensor]:
     def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *settings: Any) -> Tensor:
-        sizes, wide = input_size[2:], _wide(grad)
-        index, weight = _combined(sizes, make(sizes, output_size, settings, wide), grad.device)
-        terms = wide.reshape(*grad.shape[:2], 1, -1)
+        sizes, g = input_size[2:], wide(grad)
+        index, weight = _combined(sizes, make(sizes, output_size, settings, g), grad.device)
+        terms = g.reshape(*grad.shape[:2], 1, -1)
         terms = (terms if weight is None else terms * weight).reshape(*grad.shape[:2], -1)
-        zeros = wide.new_zeros((*input_size[:2], math.prod(sizes)))
+        zeros = g.new_zeros((*input_size[:2], math.prod(sizes)))
         return zeros.index_add(2, index.reshape(-1), terms).reshape(input_size).to(grad.dtype)
 
     return backward
@@ -172,4 +205,5 @@ INTERPOLATIONS: Mapping[Any, Callable[..., Any]] = {
     **_table(aten.upsample_bilinear2d, aten.upsample_bilinear2d_backward, _weighted_taps(False), True),
     **_table(aten.upsample_trilinear3d, aten.upsample_trilinear3d_backward, _weighted_taps(False), True),
     **_table(aten.upsample_bicubic2d, aten.upsample_bicubic2d_backward, _weighted_taps(True), True),
+    **_table(aten._upsample_bilinear2d_aa, aten._upsample_bilinear2d_aa_backward, _antialiased_taps, True),
 }

@@ -16,6 +16,7 @@ from kernels_core.program import Meta, Program, Ref, Step
 from kernels_core.rules import registry
 from kernels_core.rules.cones import normal_dims
 
+LOOK_AHEAD = 256  # steps that a run is searched for: without a limit long programs take quadratic time
 TILE_ELEMENTS = 1 << 17  # with mid, bound and a handful of temporaries live, a tile stays within the second-level cache
 
 
@@ -81,7 +82,7 @@ def _grow(waiting: list[Step]) -> tuple[Run, list[Step]]:
     left: list[Step] = []
     blocked: set[int] = set()
     members = {first.number: first}
-    for step in waiting[1:]:
+    for step in waiting[1:LOOK_AHEAD]:
         lead = None
         if run.lead and not any(ref.step in blocked for ref in step.operands):
             lead = _common_lead(run, step, members)
@@ -95,7 +96,7 @@ def _grow(waiting: list[Step]) -> tuple[Run, list[Step]]:
         run.lead = lead
         run.steps.append(step)
         members[step.number] = step
-    return run, left
+    return run, left + waiting[LOOK_AHEAD:]
 
 
 def _lead(step: Step, limit: int) -> tuple[int, ...]:
