@@ -1,6 +1,10 @@
 """PyTorch's operator database: its eager forward and gradient as the kernel, the same operator as the reference.
 
-    python benchmarks/operators.py --workers 2 [--only REGEX] [--samples 6] [--dtype float32] [--json FILE]
+    python benchmarks/operators.py --workers 2 [--only REGEX] [--samples 6] [--dtype float32] [--order ORDER]
+        [--json FILE]
+
+ORDER is "first" (outputs and gradients), "jvp" (tangents, by PyTorch's forward mode) or "double" (gradients of the
+gradients, by its double backward). Entries that PyTorch itself cannot differentiate so are counted as not applicable.
 
 One line for each differentiable entry: certified, violated, undecided, unconstrained, unsupported, random, error. An
 entry is certified when every element of all outputs and gradients of at least three samples (or of all that it has) is
@@ -21,20 +25,24 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from kernels_core.coverage import Element
+from kernels_core.derivatives import tangent_name
 from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.exact import Budget
 from kernels_core.kernel import KernelRaisedError, draw_upstream, run_kernel
-from kernels_core.reference import Check, reference
+from kernels_core.reference import Check, Result, reference
+from kernels_core.tracing import call_bound, output_names, with_tensors
 
 Entry = dict[str, Any]
+Compared = tuple[dict[str, Result], dict[str, torch.Tensor | None]]
 ORDER = (
     "violated",
     "error",
@@ -45,6 +53,7 @@ ORDER = (
     "undecided",
     "unconstrained",
     "certified",
+    "not applicable",
 )
 
 
@@ -91,7 +100,72 @@ def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Any]:
     yield from empty[: count - found]
 
 
-def check_sample(op: Any, sample: Any) -> collections.Counter[str]:
+class NotApplicableError(Exception):
+    """PyTorch itself cannot differentiate this in the order asked for."""
+
+
+def first_order(function: Any, arguments: Any, check: Check) -> Compared:
+    """Return outputs and gradients, ours and PyTorch's."""
+    upstream = draw_upstream(check, 0)
+    outputs, gradients = run_kernel(function, arguments, arguments, check, upstream)
+    return check.both(upstream), {**outputs, **(gradients or {})}
+
+
+def forward_mode(function: Any, arguments: Any, check: Check) -> Compared:
+    """Return the tangents of the outputs, ours and those of PyTorch's forward mode."""
+    tangents = _vectors(check, check.wrt)
+    try:
+        with forward_ad.dual_level():
+            duals = {n: forward_ad.make_dual(check.tensors[n], t) for n, t in tangents.items()}
+            names, outputs = output_names(call_bound(function, with_tensors(arguments, {**check.tensors, **duals})))
+            found = {tangent_name(n): forward_ad.unpack_dual(o).tangent for n, o in zip(names, outputs, strict=True)}
+    except Exception as error:
+        raise NotApplicableError(str(error)) from error
+    if not tangents or not check.cotangents:
+        raise NotApplicableError("nothing to differentiate")
+    return check.tangents(tangents), found
+
+
+def second_order(function: Any, arguments: Any, check: Check) -> Compared:
+    """Return the gradients of the gradients, ours and those of PyTorch's double backward."""
+    upstream = draw_upstream(check, 0)
+    leaves = {n: t.detach().clone().requires_grad_(n in check.wrt) for n, t in check.tensors.items()}
+    wanted = [leaves[n] for n in check.wrt]
+    grads = [g.clone().requires_grad_() for g in upstream]
+    try:
+        _, outputs = output_names(call_bound(function, with_tensors(arguments, leaves)))
+        pairs = [(o, g) for o, g in zip((o for o in outputs if o.is_floating_point()), grads, strict=True)
+                 if o.requires_grad]  # fmt: skip
+        first = _grad([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True)
+        used = {f"grad_{n}": g for n, g in zip(check.wrt, first, strict=True) if g is not None and g.requires_grad}
+        vectors = _vectors(check, [n.removeprefix("grad_") for n in used], "grad_")
+        second = _grad(list(used.values()), [*wanted, *grads], list(vectors.values()))
+    except Exception as error:
+        raise NotApplicableError(str(error)) from error
+    if not vectors:
+        raise NotApplicableError("the gradient depends on nothing")
+    results = check.second_order(upstream, vectors)
+    return results, dict(zip(results, second, strict=True))
+
+
+def _grad(outputs: Any, inputs: Any, grads: Any, **options: Any) -> Any:
+    return torch.autograd.grad(outputs, inputs, grads, allow_unused=True, **options)
+
+
+def _vectors(check: Check, names: Sequence[str], prefix: str = "") -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    shapes = {n: check.tensors[n] for n in names}
+    return {prefix + n: torch.randn(t.shape, generator=generator).to(t.dtype) for n, t in shapes.items()}
+
+
+ORDERS: Mapping[str, Callable[[Any, Any, Check], Compared]] = {
+    "first": first_order,
+    "jvp": forward_mode,
+    "double": second_order,
+}
+
+
+def check_sample(op: Any, sample: Any, order: str = "first") -> collections.Counter[str]:
     """Return how many elements have each verdict; None of them where the eager run raises."""
 
     def function(given: Any, args: Any, kwargs: Any) -> Any:
@@ -102,11 +176,10 @@ def check_sample(op: Any, sample: Any) -> collections.Counter[str]:
     check = Check(reference(function), arguments, budget=Budget(seconds=5.0))
     check.wrt = [name for name in check.wrt if check.tensors[name].requires_grad]
     check.tensors = {name: t.detach() for name, t in check.tensors.items()}
-    upstream = draw_upstream(check, 0)
-    outputs, gradients = run_kernel(function, arguments, arguments, check, upstream)
+    results, actuals = ORDERS[order](function, arguments, check)
     counts: collections.Counter[str] = collections.Counter()
-    for name, result in check.both(upstream).items():
-        actual = gradients[name] if name in gradients else outputs[name]
+    for name, result in results.items():
+        actual = actuals[name]
         verdict = result.verdict(torch.zeros(result.meta.shape, dtype=result.meta.dtype) if actual is None else actual)
         for element in Element:
             here = int((verdict == element).sum())
@@ -122,16 +195,18 @@ def _own_memory(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-def judge(op: Any, dtype: torch.dtype, count: int) -> Entry:
+def judge(op: Any, dtype: torch.dtype, count: int, order: str = "first") -> Entry:
     """Return the entry's verdict and its reasons."""
     verdicts: collections.Counter[str] = collections.Counter()
     notes: list[str] = []
     for number, sample in enumerate(samples(op, dtype, count)):
-        verdict, note = _judge_sample(op, sample)
+        verdict, note = _judge_sample(op, sample, order)
         verdicts[verdict] += 1
         if note:
             notes.append(f"sample {number}: {note}")
     verdicts.pop("skipped", None)
+    if sum(verdicts.values()) > verdicts["not applicable"]:
+        verdicts.pop("not applicable", None)
     total = sum(verdicts.values())
     if total == 0:
         return {"verdict": "unsupported", "notes": ["no sample"], "samples": {}}
@@ -140,11 +215,13 @@ def judge(op: Any, dtype: torch.dtype, count: int) -> Entry:
     return {"verdict": "certified" if enough else worst, "samples": dict(verdicts), "notes": notes}
 
 
-def _judge_sample(op: Any, sample: Any) -> tuple[str, str]:
+def _judge_sample(op: Any, sample: Any, order: str) -> tuple[str, str]:
     try:
-        counts = check_sample(op, sample)
+        counts = check_sample(op, sample, order)
     except KernelRaisedError:
         return "skipped", ""
+    except NotApplicableError as error:
+        return "not applicable", str(error).splitlines()[0][:100]
     except UnsupportedOperation as error:
         return ("random" if "random" in str(error) else "unsupported"), error.operation
     except TraceError as error:
@@ -179,8 +256,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 _ENTRIES: dict[torch.dtype, list[Any]] = {}
 
 
-def _one(job: tuple[int, str, int, float]) -> Entry:
-    number, dtype_name, count, seconds = job
+def _one(job: tuple[int, str, int, float, str]) -> Entry:
+    number, dtype_name, count, seconds, order = job
     dtype = getattr(torch, dtype_name)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -190,7 +267,7 @@ def _one(job: tuple[int, str, int, float]) -> Entry:
     start = time.monotonic()
     try:
         with time_limit(seconds):
-            found = judge(op, dtype, count)
+            found = judge(op, dtype, count, order)
     except OutOfTimeError:
         found = {"verdict": "timeout", "notes": [f"more than {seconds} s"], "samples": {}}
     except Exception as error:
@@ -219,13 +296,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="regular expression on the entry's name")
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--order", choices=list(ORDERS), default="first", help="of the derivatives")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=120.0, help="time limit of one entry")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     start, dtype = time.monotonic(), getattr(torch, options.dtype)
     chosen = [n for n, op in enumerate(entries(dtype)) if re.search(options.only, title(op))]
-    jobs = [(n, options.dtype, max(3, options.samples), options.seconds) for n in chosen]
+    jobs = [(n, options.dtype, max(3, options.samples), options.seconds, options.order) for n in chosen]
     found = []
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for entry in pool.imap_unordered(_one, jobs):

@@ -21,6 +21,18 @@ def _shrink_backward(grad: Tensor, input: Tensor, lambd: float) -> Tensor:
     return torch.where((input >= -lambd) & (input <= lambd), 0.0, grad)
 
 
+def _new_zeros_like(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
+    """Return the zero tangent that an operation in place starts from."""
+    return torch.zeros(self.shape[:self_num_batch_dims] + other.shape, dtype=self.dtype, device=self.device)
+
+
+def _glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Tensor:
+    """Return the tangent of a sigmoid(b): da s + (a s) (db - s db)."""
+    (_, b), (da, db) = x.chunk(2, dim), dx.chunk(2, dim)
+    s = torch.sigmoid(b)
+    return da * s + glu * (db - s * db)
+
+
 def _trilinear(
     i1: Tensor, i2: Tensor, i3: Tensor, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
 ) -> Tensor:
@@ -84,6 +96,8 @@ MORE: Mapping[Any, Callable[..., Any]] = {
     **LOSSES,
     aten.hardshrink_backward.default: _shrink_backward,
     aten.softshrink_backward.default: _shrink_backward,
+    aten._new_zeros_with_same_feature_meta.default: _new_zeros_like,
+    aten.glu_jvp.default: _glu_jvp,
     aten._trilinear.default: _trilinear,
     aten._cdist_forward.default: _cdist_forward,
     aten._cdist_backward.default: _cdist_backward,

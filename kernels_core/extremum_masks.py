@@ -4,7 +4,8 @@ PyTorch's derivative of m = amax(x) is  g / count(x == m) * (x == m).  Taken lit
 element with m is a tie that any rounding could break, also where one element is the maximum by far. Here the mask and
 its count become one step, the weight w = mask / count with its own rule (rules/extrema.py): certain where one element
 is certainly the largest, and the hull [0, 1] for elements that roundings (or, at kinks, exact ties) leave contested:
-any split among them is then accepted. The exact value is unchanged.
+any split among them is then accepted. The exact value is unchanged. The tangent of m is the sum of
+where(x == m, t, 0) / count(x == m), so of w t in the same way.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import torch
 
 from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
 from kernels_core.rules.cones import normal_dims
@@ -31,6 +34,7 @@ _OR = frozenset({"aten.bitwise_or.Tensor", "prims.bitwise_or.default", "aten.log
 _SUM = frozenset({"aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"})
 _ABS = frozenset({"aten.abs.default", "prims.abs.default"})
 _TIMES = frozenset({"aten.mul.Tensor", "prims.mul.default"})
+_CHOICES = frozenset({"aten.where.self"})
 
 
 def replaced(*_: Any, **__: Any) -> None:
@@ -69,7 +73,9 @@ def _rewritten(equal: Step, steps: Mapping[int, Step]) -> dict[int, Step]:
         users = _users(mask, steps)
         counts = [user for user in users if user.name in _SUM]
         x = steps[own.step].metas[own.output]
-        if x is None or x.shape != equal.shape or not counts or any(user.name not in _SUM | _TIMES for user in users):
+        choices = [user for user in users if _is_choice(user, mask, steps)]
+        known = [user for user in users if user.name in _SUM | _TIMES or user in choices]
+        if x is None or x.shape != equal.shape or not counts or len(known) < len(users):
             return {}
         if any(normal_dims(count.argument(1, "dim"), len(x.shape)) != root.dims for count in counts):
             return {}
@@ -80,8 +86,24 @@ def _rewritten(equal: Step, steps: Mapping[int, Step]) -> dict[int, Step]:
             c.number: dataclasses.replace(c, op=replaced, name="exactref.ones", args=(), kwargs={}, operand_metas=())
             for c in counts
         }
-        return {mask.number: weight, **ones}
+        products = {c.number: _as_product(c, mask) for c in choices}
+        return {mask.number: weight, **ones, **products}
     return {}
+
+
+def _is_choice(user: Step, mask: Step, steps: Mapping[int, Step]) -> bool:
+    """Return True for where(mask, value, 0)."""
+    if user.name not in _CHOICES or user.args[0] != Ref(mask.number) or not isinstance(user.args[2], Ref):
+        return False
+    other = steps[user.args[2].step]
+    return other.name == "aten.scalar_tensor.default" and other.args[0] == 0
+
+
+def _as_product(choice: Step, mask: Step) -> Step:
+    """Return value * weight in place of where(mask, value, 0)."""
+    value, meta = choice.args[1], choice.operand_metas[1]
+    return dataclasses.replace(choice, op=torch.ops.aten.mul.Tensor, name="aten.mul.Tensor",
+                               args=(value, Ref(mask.number)), operand_metas=(meta, choice.meta))  # fmt: skip
 
 
 def _root(ref: Ref, steps: Mapping[int, Step]) -> _Extremum | None:

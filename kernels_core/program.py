@@ -110,9 +110,28 @@ class Program:
     outputs: Mapping[str, Ref | None]
     output_metas: Mapping[str, Meta]
 
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the results of the program of a forward, computed by PyTorch's own operations in their own dtypes."""
+        found: dict[int, Any] = {number: inputs[name] for name, number in self.inputs.items()} | dict(self.constants)
+
+        def value(ref: Ref) -> Any:
+            result = found[ref.step]
+            return result[ref.output] if isinstance(result, (tuple, list)) else result
+
+        for step in self.steps:
+            if step.op is not None:
+                op = _copied if step.name == "aten.copy.default" else step.op
+                found[step.number] = op(*replace_refs(step.args, value), **replace_refs(step.kwargs, value))
+        return {name: value(ref) for name, ref in self.outputs.items() if ref is not None}
+
     def only(self, names: list[str]) -> Program:
         """Return the program that computes just these results."""
         return without_dead_steps(dataclasses.replace(self, outputs={name: self.outputs[name] for name in names}))
+
+
+def _copied(like: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """Return what `like` holds after a copy into it: PyTorch's own functional copy has no forward mode."""
+    return source.to(like.dtype).expand(like.shape)
 
 
 def without_dead_steps(program: Program) -> Program:

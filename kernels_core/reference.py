@@ -2,6 +2,8 @@
 
 reference(A, B)                   -> Result, or a tuple of Results for several outputs
 reference.backward(A, B, grad)    -> {"grad_A": Result, "grad_B": Result}
+reference.jvp(A, B, tangents={"A": tangent})                -> {"tangent_output": Result}
+reference.double_backward(A, B, grad, {"grad_A": vector})   -> the same names, and {"grad_grad_output": Result}
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core import tracing
+from kernels_core import derivatives, tracing
 from kernels_core.callee import plain_function, title_of
 from kernels_core.coverage import Element, Figures, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
@@ -227,6 +229,60 @@ class Reference:
         check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile, wrt=wrt, kinks=kinks)
         return check.gradients([grads] if grads is None or isinstance(grads, Tensor) else list(grads))
 
+    def jvp(
+        self,
+        *args: Any,
+        tangents: Mapping[str, Tensor],
+        profile: str | Profile = "ieee",
+        kinks: str = "accept",
+        **kwargs: Any,
+    ) -> dict[str, Result]:
+        """Return what forward mode may return: {"tangent_output": Result} for every floating output.
+
+        tangent_output = sum over X of (d output / d X) tangent_X.
+
+        Args:
+            args: the inputs.
+            tangents: by input name; an input without one is constant.
+            profile: arithmetic profile.
+            kinks: as in `backward`.
+            kwargs: further inputs by name.
+        """
+        arguments = tracing.bind(self.function, args, kwargs)
+        return Check(self, arguments, profile=profile, wrt=list(tangents), kinks=kinks).tangents(tangents)
+
+    def double_backward(
+        self,
+        *args: Any,
+        profile: str | Profile = "ieee",
+        wrt: Sequence[str] | None = None,
+        kinks: str = "accept",
+        **kwargs: Any,
+    ) -> dict[str, Result]:
+        """Return what a double backward may return: the gradients of s = sum over X of <vector_X, grad_X>.
+
+        grad_X are the gradients of `backward`, as functions of the inputs and of the upstream gradient.
+
+        Args:
+            args: the inputs, the upstream gradient (a tuple for several outputs), and {"grad_X": vector_X}, the
+                upstream gradients of second order; a gradient without one is left out of s.
+            profile: arithmetic profile.
+            wrt: names of the inputs to differentiate by; all floating tensors by default.
+            kinks: as in `backward`.
+            kwargs: further inputs by name.
+
+        Returns:
+            {"grad_X": ds / dX} for every such input, {"grad_grad_output": ds / d(upstream)} for every upstream one.
+        """
+        if len(args) < 2 or not isinstance(args[-1], Mapping):
+            raise UsageError(
+                f"{self.name}.double_backward needs the inputs, the upstream gradient and a mapping\n"
+                'the mapping has a vector for each first-order gradient that is differentiated: {"grad_A": vector}'
+            )
+        *inputs, grads, vectors = args
+        check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile, wrt=wrt, kinks=kinks)
+        return check.second_order([grads] if grads is None or isinstance(grads, Tensor) else list(grads), vectors)
+
     def backward_covers(self, *args: Any, outputs: Any, grads: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Return {"grad_<name>": BoolTensor}: what a correct backward may return that was given these outputs.
 
@@ -339,7 +395,7 @@ class Check:
     def joint(self) -> Program:
         """The program of outputs and gradients."""
         with _named(self.reference.name):
-            return tracing.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
+            return derivatives.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
 
     @property
     def cotangents(self) -> dict[str, Meta]:
@@ -369,6 +425,48 @@ class Check:
             stored = {name: results[name].enclosure for name in self.forward.outputs}
             results.update(self._declared(results, inputs, stored))
         return results
+
+    def tangents(self, tangents: Mapping[str, Tensor]) -> dict[str, Result]:
+        """Return the tangents of the outputs for these tangents of inputs, by name; all of `wrt` must have one."""
+        self._require_true_derivative()
+        given = self._as_inputs(tangents, {n: n for n in self.tensors if self.tensors[n].is_floating_point()},
+                            derivatives.tangent_name)  # fmt: skip
+        with _named(self.reference.name):
+            program = derivatives.trace_jvp(self.reference.function, self.arguments, self.wrt, self.forward)
+        return self._results(program, {**self.tensors, **given}, list(program.outputs))
+
+    def second_order(self, grads: Sequence[Tensor | None], vectors: Mapping[str, Tensor]) -> dict[str, Result]:
+        """Return the gradients of sum <vector, gradient> over the first-order gradients that have a vector, by name."""
+        self._require_true_derivative()
+        given = self._as_inputs(vectors, {f"grad_{n}": n for n in self.wrt}, tracing.cotangent_name)
+        names = [name for name in self.wrt if f"grad_{name}" in vectors]
+        with _named(self.reference.name):
+            program = derivatives.trace_double_backward(
+                self.reference.function, self.arguments, self.wrt, names, self.forward
+            )
+        inputs = {**self.tensors, **self.upstream(grads), **given}
+        return self._results(program, inputs, list(program.outputs))
+
+    def _require_true_derivative(self) -> None:
+        if self.reference.surrogate:
+            raise UsageError(
+                f"{self.reference.name} declares its gradient as a surrogate\n"
+                "what follows from it in forward mode or in the second order is not declared"
+            )
+
+    def _as_inputs(
+        self, given: Mapping[str, Tensor], known: Mapping[str, str], title: Callable[[str], str]
+    ) -> dict[str, Tensor]:
+        """Return tensors that go with inputs (`known`: key -> input name) under the names of the program."""
+        found = {}
+        for key, value in given.items():
+            if key not in known:
+                raise UsageError(f"unknown name {key!r}{nearest(key, known)}\nknown: {', '.join(known)}")
+            like = self.tensors[known[key]]
+            found[title(key)] = require_same_form(value, like.shape, like.dtype, title(key)).detach()
+        if not found:
+            raise UsageError(f"nothing to differentiate: give a tensor for at least one of {', '.join(known)}")
+        return found
 
     def given_outputs(self, grads: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> dict[str, Result]:
         """Return the gradients for a backward that is given these outputs of its forward."""
@@ -421,15 +519,22 @@ class Check:
         if program.outputs[name] is None:
             return self._zero(name)
         source = Source(program, name, plain, filtered.integers)
-        kinks = at_kinks.enclosures[name] if at_kinks is not None and name.startswith("grad_") else None
+        kinks = at_kinks.enclosures[name] if at_kinks is not None and not name.startswith("output") else None
         return Result(
             name, program.output_metas[name], filtered.enclosures[name], filtered.rads[name], source, kinks, self.budget
         )
 
     def _zero(self, name: str) -> Result:
-        like = self.tensors[name[len("grad_") :]]
-        zero = Enclosure(torch.zeros(like.shape, dtype=torch.float64, device=like.device))
-        return Result(name, Meta(tuple(like.shape), like.dtype), zero, 0.0, None, None, self.budget)
+        like = self._like(name)
+        zero = Enclosure(torch.zeros(like.shape, dtype=torch.float64, device=self.device))
+        return Result(name, like, zero, 0.0, None, None, self.budget)
+
+    def _like(self, name: str) -> Meta:
+        """Return shape and dtype of a derivative: "grad_X" has those of input X, or of upstream gradient X."""
+        own = name.removeprefix("grad_")
+        if own in self.tensors:
+            return Meta(tuple(self.tensors[own].shape), self.tensors[own].dtype)
+        return self.cotangents[own.removeprefix("grad_").removeprefix("tangent_")]
 
     def _declared(
         self, traced: Mapping[str, Result], inputs: Mapping[str, Tensor | Enclosure], stored: Mapping[str, Enclosure]
@@ -452,7 +557,7 @@ class Check:
     def _trace_declared(self, like: list[Tensor], upstream: list[Any], labels: list[str]) -> Program:
         if self.reference.declared is None:
             raise InvariantError("no declared backward")
-        return tracing.trace_declared(
+        return derivatives.trace_declared(
             self.reference.declared, self.reference.function, self.arguments, like, upstream, self.wrt, labels
         )
 

@@ -11,7 +11,6 @@ Source: torch.fx.experimental.proxy_tensor, torch.func, torch._decomp (PyTorch 2
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import logging
@@ -116,137 +115,49 @@ def trace(function: Callable[..., Any], arguments: Arguments) -> Program:
     sources: dict[str, str] = {}
 
     def forward(values: list[torch.Tensor]) -> list[torch.Tensor]:
-        result = _call(function, arguments, dict(zip(tensors, values, strict=True)), sources)
+        result = call_reference(function, arguments, dict(zip(tensors, values, strict=True)), sources)
         found, outputs = output_names(result)
         names[:] = found
         return outputs
 
-    graph = _to_graph(forward, [list(tensors.values())], sources, set())
-    return _to_program(graph, list(tensors), names, sources)
+    graph = to_graph(forward, [list(tensors.values())], sources, set())
+    return to_program(graph, list(tensors), names, sources)
 
 
-def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program) -> Program:
-    """Return the program of outputs and gradients: inputs as `forward`, then "grad_output..." for the cotangents.
-
-    Args:
-        function: the reference.
-        arguments: by name.
-        wrt: names of the tensors to differentiate.
-        forward: the program of the forward, for the shapes of the cotangents.
-    """
-    tensors = named_tensors(arguments)
-    floating = {name: meta for name, meta in forward.output_metas.items() if meta.dtype.is_floating_point}
-    device = next((t.device for t in tensors.values()), torch.device("cpu"))
-    cotangents = [torch.zeros(meta.shape, dtype=meta.dtype, device=device) for meta in floating.values()]
-    sources: dict[str, str] = {}
-    before: set[str] = set()
-
-    def joint(values: list[torch.Tensor], upstream: list[torch.Tensor]) -> Any:
-        given = dict(zip(tensors, values, strict=True))
-
-        def primal(*chosen: torch.Tensor) -> Any:
-            result = _call_in_place(function, arguments, {**given, **dict(zip(wrt, chosen, strict=True))}, sources)
-            _, outputs = output_names(result)
-            return tuple(o for o in outputs if o.dtype.is_floating_point), tuple(outputs)
-
-        chosen = [given[name] for name in wrt]
-        _, pullback, outputs = torch.func.vjp(primal, *chosen, has_aux=True)  # type: ignore[misc]
-        before.update(_nodes_so_far())
-        return list(outputs), list(pullback(tuple(upstream)))
-
-    graph = _to_graph(joint, [list(tensors.values()), cotangents], sources, before)
-    names = [*forward.outputs, *(f"grad_{name}" for name in wrt)]
-    inputs = [*tensors, *(cotangent_name(name) for name in floating)]
-    return _with_factored_gradients(_to_program(graph, inputs, names, sources, before))
+def cotangent_name(result: str) -> str:
+    """Return the input name of a result's upstream gradient: "grad_output[1]" for "output[1]"."""
+    return f"grad_{result}"
 
 
-def _with_factored_gradients(program: Program) -> Program:
-    """Let every gradient end in the step that grants the factoring of the upstream gradient (rules/arithmetic.py)."""
-    steps, outputs = list(program.steps), dict(program.outputs)
-    numbered = {step.number: step for step in steps}
-    number = max(numbered, default=-1) + 1
-    for name, ref in program.outputs.items():
-        if ref is None or not name.startswith("grad_") or numbered[ref.step].op is None:
-            continue
-        step, meta = numbered[ref.step], program.output_metas[name]
-        narrowed = step.name == "aten._to_copy.default" and step.operand_metas[0].dtype.is_floating_point
-        compute = step.operand_metas[0].dtype if narrowed else meta.dtype
-        steps.append(Step(number, lambda a, compute: a, "exactref.factored", (ref,), {"compute": compute}, (meta,),
-                          step.source, True, (meta,)))  # fmt: skip
-        outputs[name] = Ref(number)
-        number += 1
-    return dataclasses.replace(program, steps=tuple(steps), outputs=outputs)
-
-
-def cotangent_name(output: str) -> str:
-    """Return the input name of an output's upstream gradient: "grad_output[1]" for "output[1]"."""
-    return f"grad_{output}"
-
-
-def trace_declared(
-    backward: Callable[..., Any],
-    function: Callable[..., Any],
-    arguments: Arguments,
-    outputs: Sequence[torch.Tensor],
-    grads: Sequence[torch.Tensor],
-    wrt: Sequence[str],
-    output_labels: Sequence[str],
-) -> Program:
-    """Return the program of a declared backward: inputs, then the outputs, then the upstream gradients.
-
-    `backward(inputs, outputs, grads)` gets three tuples (the inputs being all arguments of `function`, defaults
-    included) and returns one gradient for each tensor input, in order
-    (None for those that are not differentiated), or one for each name in `wrt`.
-    """
-    tensors = named_tensors(arguments)
-    complete = with_defaults(function, arguments)
-    sources: dict[str, str] = {}
-
-    def declared(values: list[torch.Tensor], stored: list[torch.Tensor], upstream: list[torch.Tensor]) -> Any:
-        placed = with_tensors(complete, dict(zip(tensors, values, strict=True)))
-        with composites_first(sources), functions_as_forwards():
-            result = backward(tuple(placed.values()), tuple(stored), tuple(upstream))
-        return _gradients_in_order(result, list(tensors), wrt)
-
-    graph = _to_graph(declared, [list(tensors.values()), list(outputs), list(grads)], sources, set())
-    floating = [label for label, value in zip(output_labels, outputs, strict=True) if value.dtype.is_floating_point]
-    inputs = [*tensors, *output_labels, *(cotangent_name(label) for label in floating)]
-    return _to_program(graph, inputs, [f"grad_{name}" for name in wrt], sources, set())
-
-
-def _gradients_in_order(result: Any, names: list[str], wrt: Sequence[str]) -> list[torch.Tensor | None]:
-    gradients = [result] if isinstance(result, torch.Tensor) else list(result)
-    if len(gradients) == len(wrt):
-        return gradients
-    if len(gradients) == len(names):
-        return [gradients[names.index(name)] for name in wrt]
-    raise TraceError(
-        f"the declared backward returned {len(gradients)} gradients for {len(wrt)} differentiated inputs\n"
-        f"return one for each of: {', '.join(wrt)}"
-    )
-
-
-def _call(
+def call_reference(
     function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor], sources: dict[str, str]
 ) -> Any:
+    """Call the reference with these tensors in place, composites and Functions taken apart."""
     with composites_first(sources), functions_as_forwards():
         return call_bound(function, with_tensors(arguments, tensors))
 
 
-def _call_in_place(
+def call_in_place(
     function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor], sources: dict[str, str]
 ) -> Any:
-    """Call as `_call`; a function that works in place on what is differentiated gets copies, as inside of a network."""
+    """Call as `call_reference`; a function that works in place on what is differentiated gets copies, as in nets."""
     copies = {name: t.clone() for name, t in tensors.items()}  # now: an attempt that fails may have changed the others
     try:
-        return _call(function, arguments, tensors, sources)
+        return call_reference(function, arguments, tensors, sources)
     except RuntimeError as error:
         if not refuses_leaves(error):
             raise
-    return _call(function, arguments, copies, sources)
+    return call_reference(function, arguments, copies, sources)
 
 
-def _nodes_so_far() -> set[str]:
+def declared_call(backward: Callable[..., Any], args: tuple[Any, ...], sources: dict[str, str]) -> Any:
+    """Call a declared backward, composites and Functions taken apart."""
+    with composites_first(sources), functions_as_forwards():
+        return backward(*args)
+
+
+def nodes_so_far() -> set[str]:
+    """Return the names of the nodes that the active tracer has made."""
     mode = get_proxy_mode()
     if mode is None:
         raise InvariantError("no tracer is active")
@@ -271,8 +182,9 @@ def _caller_state_kept() -> Iterator[None]:
         logger.disabled = before
 
 
-def _to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]], sources: dict[str, str],
-              before: set[str]) -> torch.fx.GraphModule:  # fmt: skip
+def to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]], sources: dict[str, str],
+             before: set[str]) -> torch.fx.GraphModule:  # fmt: skip
+    """Return the traced graph without mutation; `sources` and `before` are kept in step with its node names."""
     return _without_mutation(_traced(function, arguments), arguments, sources, before)
 
 
@@ -377,7 +289,7 @@ def _untraceable(error: Exception) -> str:
     )
 
 
-def _to_program(
+def to_program(
     graph: torch.fx.GraphModule,
     inputs: list[str],
     names: list[str],

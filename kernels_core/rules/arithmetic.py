@@ -232,20 +232,23 @@ def stepped(local: Local, value: Enclosure, step: Any) -> Enclosure:
     return Enclosure(mid, torch.where(bound.isnan(), torch.where(value.bound == 0, 0.0, torch.inf), bound))
 
 
-def factored(local: Local, a: Enclosure, *, compute: torch.dtype) -> Enclosure:
-    """A gradient with one more rounding of its compute format, for an upstream gradient taken out as a factor.
+def factored(local: Local, a: Enclosure, *, compute: torch.dtype, roundings: int = 1) -> Enclosure:
+    """A gradient with one more rounding of its compute format for each upstream gradient taken out as a factor.
 
     PyTorch's formula distributes it, g t_1 + g t_2 + ..., where a kernel may form g (t_1 + t_2 + ...). With the same
     errors in the t_i the latter errs by (n - 1) u sum |g t_i| for its additions, as the former, and by u |g sum t_i|
     for the one product; the former by u |g t_i| for each product, but by nothing where t_i is a constant such
-    as the 1 of a cross entropy's p - 1. So one rounding u |result| on top covers both.
+    as the 1 of a cross entropy's p - 1. So one rounding u |result| on top covers both. A tangent is linear in the
+    tangents in the same way; a gradient of second order in both upstream gradients, g and v, which may each be taken
+    out: two roundings.
 
     Where the bound is 0, g was only moved, or met 1, -1, 0 and other powers of two alone: so is their sum, and g
     times it is exact as well.
     """
     if local.arithmetic.float64 or a.bound is None:
         return a
-    unit = format_of(compute).unit_roundoff
+    own = format_of(compute).unit_roundoff
+    unit = roundings * own * (1 + roundings * own)  # (1 + u)^n - 1 <= n u (1 + n u) for n u <= 1
     bound = a.bound.mul((1 + unit) * INFLATE).add_(a.mid.abs(), alpha=unit * INFLATE)
     if bound.numel() and float(a.bound.min()) == 0:
         bound = torch.where(a.bound == 0, 0.0, bound)

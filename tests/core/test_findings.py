@@ -55,3 +55,12 @@ def test_finding_in_a_gradient_is_violated(name):
     output.backward(upstream)
     results = reference(function).backward(*inputs, upstream).values()
     assert any((r.verdict(t.grad) == Element.VIOLATED).any() for r, t in zip(results, leaves, strict=True))
+
+
+def test_finding_in_the_second_order_is_violated():
+    x, one, vector = torch.tensor([1e-3, 3.0, 7.0, 0.7]), torch.ones(()), torch.tensor([1.0, 0.1, 0.1, 0.1])
+    leaf = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(leaf.prod(), leaf, one, create_graph=True)
+    (second,) = torch.autograd.grad(first, leaf, vector)
+    result = reference(lambda x: x.prod()).double_backward(x, one, {"grad_x": vector})["grad_x"]
+    assert result.verdict(second).tolist() == [Element.VIOLATED, Element.COVERED, Element.COVERED, Element.COVERED]

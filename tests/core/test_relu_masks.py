@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from kernels_core.derivatives import trace_vjp
 from kernels_core.reference import reference
-from kernels_core.tracing import trace, trace_vjp
+from kernels_core.tracing import trace
 
 
 def test_relu_gradient_of_negative_values_is_no_kink() -> None:

@@ -1,0 +1,317 @@
+"""Programs of derivatives: gradients, tangents, gradients of gradients, and gradients by a declared backward.
+
+None is written by hand: `torch.func.vjp` and `torch.func.jvp` of the reference are traced like the reference itself,
+so every step is one of PyTorch's own derivative formulas, and a vjp of the vjp gives double backward.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernels_core.errors import TraceError, UnsupportedOperation
+from kernels_core.program import Meta, Program, Ref, Step
+from kernels_core.tracing import (
+    Arguments,
+    call_in_place,
+    cotangent_name,
+    declared_call,
+    named_tensors,
+    nodes_so_far,
+    output_names,
+    to_graph,
+    to_program,
+    with_defaults,
+    with_tensors,
+)
+
+Tensor = torch.Tensor
+
+
+def tangent_name(name: str) -> str:
+    """Return the name of the tangent of an input or output: "tangent_output" for "output"."""
+    return f"tangent_{name}"
+
+
+def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program) -> Program:
+    """Return the program of outputs and gradients: inputs as `forward`, then "grad_output..." for the cotangents.
+
+    Args:
+        function: the reference.
+        arguments: by name.
+        wrt: names of the tensors to differentiate.
+        forward: the program of the forward, for the shapes of the cotangents.
+    """
+    traced = _Traced(function, arguments, wrt, forward)
+
+    def joint(values: list[Tensor], upstream: list[Tensor]) -> Any:
+        primal, chosen = traced.primal(values)
+        _, pullback, outputs = torch.func.vjp(primal, *chosen, has_aux=True)  # type: ignore[misc]
+        traced.forward_ends()
+        return list(outputs), list(pullback(tuple(upstream)))
+
+    names = [*forward.outputs, *(f"grad_{name}" for name in wrt)]
+    inputs = [*traced.tensors, *(cotangent_name(name) for name in traced.floating)]
+    program = traced.program(joint, [traced.cotangents()], inputs, names)
+    return with_factored(program, {name: 1 for name in names if name.startswith("grad_")})
+
+
+def trace_jvp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program) -> Program:
+    """Return the program of the tangents: inputs as `forward`, then "tangent_A..."; results "tangent_output...".
+
+    Args:
+        function: the reference.
+        arguments: by name.
+        wrt: names of the tensors that have a tangent.
+        forward: the program of the forward.
+    """
+
+    def traced(traced: _Traced) -> Program:
+        def pushed(values: list[Tensor], tangents: list[Tensor]) -> Any:
+            primal, chosen = traced.primal(values)
+            primal(*chosen)
+            traced.forward_ends()
+            _, found, _ = torch.func.jvp(primal, tuple(chosen), tuple(tangents), has_aux=True)  # type: ignore[misc]
+            return list(found)
+
+        names = [tangent_name(name) for name in traced.floating]
+        inputs = [*traced.tensors, *(tangent_name(name) for name in wrt)]
+        program = traced.program(pushed, [traced.like_wrt()], inputs, names)
+        return with_factored(program, dict.fromkeys(names, 1))
+
+    _load_forward_mode()
+    breaks = any(step.name in _BREAKS_FORWARD_MODE for step in forward.steps)
+    return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "forward mode", flat_only=breaks)
+
+
+@functools.cache
+def _load_forward_mode() -> None:
+    """Import what PyTorch imports at the first use of forward mode: it warns of its own deprecated calls."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        importlib.import_module("torch._decomp.decompositions_for_jvp")
+
+
+# PyTorch 2.13: an in-place lerp (in quantile, say) under functionalize in forward mode fails and leaves its dispatcher
+# broken for the rest of the process. It leaves one of these behind; the flat forward has no in-place operations.
+_BREAKS_FORWARD_MODE = frozenset({"aten.lerp.Tensor", "aten.lerp.Scalar", "aten.copy.default"})
+
+
+def trace_double_backward(
+    function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], given: Sequence[str], forward: Program
+) -> Program:
+    """Return the program of the gradients of sum <v_X, grad_X> over the X in `given`.
+
+    Inputs as `forward`, then "grad_output..." for the first upstream gradients, then "grad_grad_X" for the v_X.
+    Results "grad_X" for every X in `wrt`, "grad_grad_output..." for every upstream gradient.
+
+    Args:
+        function: the reference.
+        arguments: by name.
+        wrt: names of the tensors to differentiate, in the first order and in the second.
+        given: those of `wrt` whose gradient is differentiated again.
+        forward: the program of the forward.
+    """
+
+    def traced(traced: _Traced) -> Program:
+        vectors = [zeros for name, zeros in zip(wrt, traced.like_wrt(), strict=True) if name in given]
+
+        def twice(values: list[Tensor], upstream: list[Tensor], second: list[Tensor]) -> Any:
+            primal, chosen = traced.primal(values)
+
+            def first(*inputs: Tensor) -> tuple[Tensor, ...]:
+                _, pullback, _ = torch.func.vjp(primal, *inputs[: len(wrt)], has_aux=True)  # type: ignore[misc]
+                traced.forward_ends()
+                found = pullback(inputs[len(wrt) :])
+                return tuple(grad for name, grad in zip(wrt, found, strict=True) if name in given)
+
+            _, again = torch.func.vjp(first, *chosen, *upstream)  # type: ignore[misc]
+            return list(again(tuple(second)))
+
+        cotangents = [cotangent_name(name) for name in traced.floating]
+        orders = {**{f"grad_{name}": 2 for name in wrt}, **{f"grad_{name}": 1 for name in cotangents}}
+        inputs = [*traced.tensors, *cotangents, *(cotangent_name(f"grad_{name}") for name in wrt if name in given)]
+        return with_factored(traced.program(twice, [traced.cotangents(), vectors], inputs, list(orders)), orders)
+
+    return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "the second order")
+
+
+def _by_either_route(
+    trace: Callable[[_Traced], Program], traced: _Traced, order: str, *, flat_only: bool = False
+) -> Program:
+    """Return the program by PyTorch's formulas for the reference's own operations, else for those with rules.
+
+    An operation may have no formula of this order, where its decomposition has one.
+
+    Raises:
+        TraceError: neither has.
+    """
+    reason: TraceError | None = None
+    for flat in (True,) if flat_only else (False, True):
+        try:
+            return trace(dataclasses.replace(traced, flat=flat))
+        except UnsupportedOperation:
+            raise
+        except TraceError as error:
+            reason = reason or error
+    fact = str(reason).splitlines()[0].removeprefix("the reference cannot be traced: ")
+    raise TraceError(
+        f"PyTorch has no derivative for {order} of the reference: {fact}\n"
+        "write the reference with other operations, or leave this check out"
+    ) from reason
+
+
+def trace_declared(
+    backward: Callable[..., Any],
+    function: Callable[..., Any],
+    arguments: Arguments,
+    outputs: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    wrt: Sequence[str],
+    output_labels: Sequence[str],
+) -> Program:
+    """Return the program of a declared backward: inputs, then the outputs, then the upstream gradients.
+
+    `backward(inputs, outputs, grads)` gets three tuples (the inputs being all arguments of `function`, defaults
+    included) and returns one gradient for each tensor input, in order
+    (None for those that are not differentiated), or one for each name in `wrt`.
+    """
+    tensors = named_tensors(arguments)
+    complete = with_defaults(function, arguments)
+    sources: dict[str, str] = {}
+
+    def declared(values: list[Tensor], stored: list[Tensor], upstream: list[Tensor]) -> Any:
+        placed = with_tensors(complete, dict(zip(tensors, values, strict=True)))
+        result = declared_call(backward, (tuple(placed.values()), tuple(stored), tuple(upstream)), sources)
+        return _gradients_in_order(result, list(tensors), wrt)
+
+    graph = to_graph(declared, [list(tensors.values()), list(outputs), list(grads)], sources, set())
+    floating = [label for label, value in zip(output_labels, outputs, strict=True) if value.dtype.is_floating_point]
+    inputs = [*tensors, *output_labels, *(cotangent_name(label) for label in floating)]
+    return to_program(graph, inputs, [f"grad_{name}" for name in wrt], sources, set())
+
+
+def _gradients_in_order(result: Any, names: list[str], wrt: Sequence[str]) -> list[Tensor | None]:
+    gradients = [result] if isinstance(result, Tensor) else list(result)
+    if len(gradients) == len(wrt):
+        return gradients
+    if len(gradients) == len(names):
+        return [gradients[names.index(name)] for name in wrt]
+    raise TraceError(
+        f"the declared backward returned {len(gradients)} gradients for {len(wrt)} differentiated inputs\n"
+        f"return one for each of: {', '.join(wrt)}"
+    )
+
+
+@dataclasses.dataclass
+class _Traced:
+    """What the traces of one reference's derivatives share: its tensors, and where its forward ends.
+
+    `flat`: differentiate the program of the forward in place of the function itself.
+    """
+
+    function: Callable[..., Any]
+    arguments: Arguments
+    wrt: Sequence[str]
+    forward: Program
+    flat: bool = False
+    sources: dict[str, str] = dataclasses.field(default_factory=dict)
+    before: set[str] = dataclasses.field(default_factory=set)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The reference's tensors by name."""
+        return named_tensors(self.arguments)
+
+    @property
+    def floating(self) -> dict[str, Meta]:
+        """The outputs that have derivatives."""
+        return {n: m for n, m in self.forward.output_metas.items() if m.dtype.is_floating_point}
+
+    def primal(self, values: list[Tensor]) -> tuple[Callable[..., Any], list[Tensor]]:
+        """Return the reference as a function of the differentiated tensors alone, and these."""
+        given = dict(zip(self.tensors, values, strict=True))
+
+        def primal(*chosen: Tensor) -> Any:
+            placed = {**given, **dict(zip(self.wrt, chosen, strict=True))}
+            outputs = self._outputs(placed)
+            return tuple(o for o in outputs if o.dtype.is_floating_point), tuple(outputs)
+
+        return primal, [given[name] for name in self.wrt]
+
+    def _outputs(self, placed: Mapping[str, Tensor]) -> list[Tensor]:
+        if self.flat:
+            return list(self.forward.run(placed).values())
+        return output_names(call_in_place(self.function, self.arguments, placed, self.sources))[1]
+
+    def forward_ends(self) -> None:
+        """Remember that the nodes so far are the reference's own; later ones belong to the derivative."""
+        self.before.clear()
+        self.before.update(nodes_so_far())
+
+    def cotangents(self) -> list[Tensor]:
+        """Return stand-ins for the upstream gradients."""
+        device = next((t.device for t in self.tensors.values()), torch.device("cpu"))
+        return [torch.zeros(meta.shape, dtype=meta.dtype, device=device) for meta in self.floating.values()]
+
+    def like_wrt(self) -> list[Tensor]:
+        """Return stand-ins for one tensor per differentiated input."""
+        return [torch.zeros_like(self.tensors[name]) for name in self.wrt]
+
+    def program(
+        self, function: Callable[..., Any], more: list[list[Tensor]], inputs: list[str], names: list[str]
+    ) -> Program:
+        """Return the program of `function(values, *more)`."""
+        graph = to_graph(function, [list(self.tensors.values()), *more], self.sources, self.before)
+        return to_program(without_repeats(graph), inputs, names, self.sources, self.before)
+
+
+_IDENTITIES = frozenset({torch.ops.aten.alias.default, torch.ops.aten.detach.default})
+
+
+def without_repeats(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return the graph where each node that computes what an earlier one has computed gives way to that one.
+
+    A program of tangents runs the reference twice: once alone, which tells its own operations from those of the
+    derivative, and once with tangents.
+    """
+    seen: dict[Any, torch.fx.Node] = {}
+    for node in graph.graph.nodes:
+        if node.target in _IDENTITIES:
+            node.replace_all_uses_with(node.args[0])
+        elif node.op == "call_function":
+            first = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
+            if first is not node:
+                node.replace_all_uses_with(first)
+    return graph
+
+
+def with_factored(program: Program, roundings: Mapping[str, int]) -> Program:
+    """Let results end in the step that grants the factoring of what they are linear in (rules/arithmetic.py).
+
+    Args:
+        program: of derivatives.
+        roundings: how many factors each result has: one for a gradient (the upstream) or tangent, two for the second
+            order (the upstreams of both orders).
+    """
+    steps, outputs = list(program.steps), dict(program.outputs)
+    numbered = {step.number: step for step in steps}
+    number = max(numbered, default=-1) + 1
+    for name, count in roundings.items():
+        ref = program.outputs[name]
+        if ref is None or numbered[ref.step].op is None:
+            continue
+        step, meta = numbered[ref.step], program.output_metas[name]
+        narrowed = step.name == "aten._to_copy.default" and step.operand_metas[0].dtype.is_floating_point
+        settings = {"compute": step.operand_metas[0].dtype if narrowed else meta.dtype, "roundings": count}
+        steps.append(Step(number, lambda a, compute, roundings: a, "exactref.factored", (ref,), settings, (meta,),
+                          step.source, True, (meta,)))  # fmt: skip
+        outputs[name] = Ref(number)
+        number += 1
+    return dataclasses.replace(program, steps=tuple(steps), outputs=outputs)
