@@ -85,13 +85,13 @@ def trace_jvp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
         program = traced.program(pushed, [traced.like_wrt()], inputs, names)
         return with_factored(program, dict.fromkeys(names, 1))
 
-    _load_forward_mode()
+    load_forward_mode()
     breaks = any(step.name in _BREAKS_FORWARD_MODE for step in forward.steps)
     return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "forward mode", flat_only=breaks)
 
 
 @functools.cache
-def _load_forward_mode() -> None:
+def load_forward_mode() -> None:
     """Import what PyTorch imports at the first use of forward mode: it warns of its own deprecated calls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -3,8 +3,7 @@
 Usage: python scripts/write_case_specs.py [FOLDER OF CASES, default ../shared/cases]
 
 A case says of itself which verdicts are expected (EXPECT) and which checks beside the plain comparison they need
-(NEEDS). Every check runs with the whole battery; verdicts that need an item which it lacks are left out, and the spec
-says so in a comment.
+(NEEDS); every check runs with the whole battery.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 COPIES = ROOT / "tests" / "cases"
 SPECS = ROOT / "tests" / "specs" / "cases"
 FROM_SPECS = "../../cases"
-
-# Checks that the contract battery does not have yet: without them such a fault is invisible on all inputs.
-MISSING = {"double_backward"}
 
 
 def main(folder: Path) -> int:
@@ -40,19 +36,13 @@ def main(folder: Path) -> int:
 def spec(case: Path) -> Iterator[str]:
     """Yield the lines of the spec of one case."""
     source = ast.parse(case.read_text(encoding="utf-8"))
-    expect, needs = constant(source, "EXPECT"), constant(source, "NEEDS")
+    expect = constant(source, "EXPECT")
     yield f"# {(ast.get_docstring(source) or case.stem).splitlines()[0]}"
     yield "# Written by scripts/write_case_specs.py from the case's EXPECT and NEEDS; write it again, do not edit it."
-    missing = sorted(MISSING.intersection(needs))
-    left_out = [key for key, verdict in expect.items() if missing and verdict == "violated"]
-    if left_out:
-        yield f"# Left out until the contract battery has {', '.join(missing)}:"
-        yield from (f"#   {kernel} on {inputs}: {expect[kernel, inputs]}" for kernel, inputs in left_out)
     yield "version: 1"
     yield "checks:"
     for key, verdict in expect.items():
-        if key not in left_out:
-            yield from check(case, source, *key, verdict)
+        yield from check(case, source, *key, verdict)
 
 
 def check(case: Path, source: ast.Module, kernel: str, inputs: str, verdict: str) -> Iterator[str]:

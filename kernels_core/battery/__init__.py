@@ -11,7 +11,20 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels_core.battery import frozen, layouts, memory, mutation, raw, repeats, sharing, sizes, upstream
+from kernels_core.battery import (
+    batching,
+    forward_mode,
+    frozen,
+    layouts,
+    memory,
+    mutation,
+    raw,
+    repeats,
+    second_order,
+    sharing,
+    sizes,
+    upstream,
+)
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.subject import Settings, Size, Subject
 from kernels_core.errors import UsageError, nearest
@@ -32,6 +45,9 @@ _REGISTERED: tuple[Item, ...] = (
     *mutation.ITEMS,
     *memory.ITEMS,
     *repeats.ITEMS,
+    *second_order.ITEMS,
+    *forward_mode.ITEMS,
+    *batching.ITEMS,
     *sizes.ITEMS,
 )
 
