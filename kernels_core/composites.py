@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
 
+from kernels_core.determinant import DETERMINANTS
 from kernels_core.errors import TraceError
 from kernels_core.sampling import SAMPLERS
 from kernels_core.segments import SEGMENTS
@@ -223,6 +224,7 @@ COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     F.scaled_dot_product_attention: scaled_dot_product_attention,
     F.linear_cross_entropy: _linear_cross_entropy,
+    **DETERMINANTS,
     **SAMPLERS,
     **SEGMENTS,
 }

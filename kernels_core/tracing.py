@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from kernels_core.composites import composites_first
 from kernels_core.decompositions import MORE
+from kernels_core.determinant import with_determinants
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation
 from kernels_core.extremum_masks import with_extremum_weights
 from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
@@ -297,9 +298,8 @@ def to_program(
     forward: set[str] | None = None,
 ) -> Program:
     """Return the program of a graph; nodes not in `forward` (where given) belong to the derivative."""
-    return with_relu_arguments(
-        with_extremum_weights(without_dead_steps(_Translation(graph, inputs, names, sources, forward).program()))
-    )
+    program = without_dead_steps(_Translation(graph, inputs, names, sources, forward).program())
+    return with_determinants(with_relu_arguments(with_extremum_weights(program)))
 
 
 class _Translation:
