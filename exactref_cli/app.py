@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 
 Format = Annotated[str, typer.Option("--format", help="table or json.")]
+Required = Annotated[
+    str | None, typer.Option(help="A format whose rounding these inputs must be able to show, as float16.")
+]
 Output = Annotated[Path | None, typer.Option("--output", help="Write the report there instead of standard output.")]
 
 
@@ -65,6 +68,7 @@ def gradcheck(
     wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only.")] = None,
     battery: Annotated[list[str] | None, typer.Option(help="all, none or the name of a contract item.")] = None,
     vary_sizes: Annotated[bool, typer.Option("--vary-sizes", help="Let the battery vary given shapes too.")] = False,
+    require_sensitivity: Required = None,
     form: Format = "table",
     output: Output = None,
 ) -> None:
@@ -74,7 +78,7 @@ def gradcheck(
 
     asked = quick.Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
-        kinks, wrt or (), battery or ("all",), vary_sizes,
+        kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes,
     )  # fmt: skip
     raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx)))
 
@@ -84,6 +88,7 @@ def check(
     ctx: typer.Context,
     paths: Annotated[list[Path], typer.Argument(help="Spec files, and folders of them.")],
     case: Annotated[list[str] | None, typer.Option(help="Run only the case of this name.")] = None,
+    require_sensitivity: Required = None,
     form: Format = "table",
     output: Output = None,
 ) -> None:
@@ -91,6 +96,7 @@ def check(
     from exactref_cli import deliver, plan
 
     cases = plan.select(plan.from_specs(plan.spec_files(paths)), case or ())
+    cases = plan.requiring(cases, require_sensitivity)
     raise typer.Exit(deliver.deliver(cases, form, output, _debug(ctx)))
 
 

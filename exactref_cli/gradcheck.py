@@ -36,6 +36,7 @@ class Options:
     kinks: str = "accept"
     wrt: Sequence[str] = ()
     battery: Sequence[str] = ("all",)
+    require_sensitivity: str | None = None
     vary_sizes: bool = False
 
 
@@ -69,7 +70,7 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str, *, vary
     for text in options.values:
         words += ["--values", text]
     words += ["--dtype", dtype, "--seed", str(options.seed)]
-    for key in ("reference", "reference_backward", "profile"):
+    for key in ("reference", "reference_backward", "profile", "require_sensitivity"):
         if getattr(options, key) is not None:
             words += [f"--{key.replace('_', '-')}", getattr(options, key)]
     words += ["--device", options.device] * (options.device != "cpu")
@@ -130,6 +131,7 @@ def _case(
         profile=options.profile or default_profile(options.device),
         kinks=options.kinks,
         battery=tuple(options.battery),
+        require_sensitivity=options.require_sensitivity,
         sizes=varied,
         repeat=repeat(options, chosen, dtype, vary_sizes=bool(varied)),
         notes=_notes(chosen, given),
@@ -252,6 +254,8 @@ def _require_words(options: Options) -> None:
     asked: list[tuple[str, str, tuple[str, ...]]]
     asked = [("--dtype", dtype, schema.FLOAT_DTYPES) for dtype in options.dtype]
     asked.append(("--kinks", options.kinks, ("accept", "convention")))
+    if options.require_sensitivity is not None:
+        asked.append(("--require-sensitivity", options.require_sensitivity, schema.NARROWER))
     if options.profile is not None:
         asked.append(("--profile", options.profile, tuple(PROFILES)))
     if wrong := inputs.wrong_device(options.device):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import shlex
@@ -89,6 +90,20 @@ def select(cases: list[Case], names: Iterable[str]) -> list[Case]:
     return [case for case in cases if case.name in wanted] if wanted else cases
 
 
+def requiring(cases: list[Case], required: str | None) -> list[Case]:
+    """Return the cases with a required sensitivity where one is given, else with that of their spec.
+
+    Raises:
+        UsageError: no such format.
+    """
+    if required is None:
+        return cases
+    if required not in schema.NARROWER:
+        raise UsageError(f"--require-sensitivity: wanted one of {', '.join(schema.NARROWER)}, "
+                         f"found {required!r}{nearest(required, schema.NARROWER)}")  # fmt: skip
+    return [dataclasses.replace(case, require_sensitivity=required) for case in cases]
+
+
 def default_profile(device: str) -> str:
     """Return the arithmetic that is assumed on a device where nobody says."""
     return "cuda" if device.startswith("cuda") else "ieee"
@@ -152,6 +167,7 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             device=device,
             profile=combination.get("profile") or check.profile or default_profile(device),
             kinks=check.kinks,
+            require_sensitivity=check.require_sensitivity,
             battery=check.battery,
             sizes=_sizes(check, combination, seed, device),
             expect=check.expect,

@@ -15,6 +15,7 @@ from kernels_core import verify as engine
 from kernels_core.battery import Settings, Size
 from kernels_core.errors import ExactRefError, TargetError
 from kernels_core.report import Report, Verdict
+from kernels_core.sensitivity import insensitive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Case:
         notes: what was chosen for the user.
         battery: "all", "none" or names of items of the contract battery.
         sizes: further sizes for the battery.
+        require_sensitivity: the format whose rounding every wider output and gradient must be able to show.
         seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
     """
 
@@ -51,6 +53,7 @@ class Case:
     expect: str = "covered"
     repeat: str = ""
     notes: tuple[str, ...] = ()
+    require_sensitivity: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Outcome:
         error: one message where there is no report.
         code: the exit code of this case alone, `expect` taken into account.
         details: the traceback behind an internal error, for --debug.
+        insensitive: what the required sensitivity lacks, one line each.
     """
 
     case: Case
@@ -70,6 +74,7 @@ class Outcome:
     error: str
     code: int
     details: str = ""
+    insensitive: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -78,6 +83,8 @@ class Outcome:
             words = {exits.INTERNAL: "internal error", exits.USAGE: "error", exits.VIOLATED: "raised"}
             return words.get(self.code, "not decided")
         found = self.report.verdict.value
+        if self.insensitive and self.code == exits.NOT_DECIDED:
+            return f"insensitive ({found})"
         if self.case.expect == "covered":
             return found
         return f"{found} as expected" if self.code == exits.COVERED else f"{found} but expected {self.case.expect}"
@@ -103,7 +110,21 @@ def run_case(case: Case) -> Outcome:
         return Outcome(case, None, text, exits.INTERNAL, "".join(traceback.format_exception(error)).rstrip())
     if uncompiled := missing_compiler(report):
         return Outcome(case, None, uncompiled, exits.NOT_DECIDED)
-    return Outcome(case, report, "", judge(report.verdict, case.expect))
+    code, lacking = judge(report.verdict, case.expect), unshown(report, case.require_sensitivity)
+    return Outcome(case, report, "", exits.worst([code, exits.NOT_DECIDED]) if lacking else code, insensitive=lacking)
+
+
+def unshown(report: Report, required: str | None) -> tuple[str, ...]:
+    """Return why these inputs could not show a rounding to the required format; () where they could."""
+    if required is None or not report.tensors:
+        return ()
+    blind = insensitive(report, required)
+    if blind is None:
+        return (f"require_sensitivity: no output or gradient is wider than {required}",)
+    remedy = "give inputs with more digits, or shorter sums"
+    return (
+        (f"require_sensitivity: {required} rounding of {', '.join(blind)} would not show; {remedy}",) if blind else ()
+    )
 
 
 def judge(verdict: Verdict, expect: str) -> int:

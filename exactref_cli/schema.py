@@ -16,6 +16,7 @@ INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES, "bool")
 FAMILIES = ("normal", "uniform", "positive", "zeros", "ones", "index", "mask")
 GROUPS = ("list", "tuple", "dict")  # keys of an input that holds several
+NARROWER = ("float32", "tf32", *FLOAT_DTYPES[2:])  # what a result may be too coarse to tell apart
 AXES = ("dtype", "device", "seed", "profile")  # matrix keys besides dims and plain inputs
 
 
@@ -167,6 +168,7 @@ class Check(_Strict):
     profile: str | None = None
     battery: Battery = "none"
     kinks: _choice("accept", "convention") = "accept"  # type: ignore[valid-type]
+    require_sensitivity: _choice(*NARROWER) = None  # type: ignore[valid-type]
     expect: _choice("covered", "violated", "raised") = "covered"  # type: ignore[valid-type]
 
     def leaves(self) -> Iterator[tuple[tuple[str | int, ...], Input]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 
 
 class Verdict(str, enum.Enum):
@@ -92,6 +93,27 @@ SUSPECT_BITS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
+class Sensitivity:
+    """Which faults of one tensor would be flagged on these inputs, as shares of its elements.
+
+    Attributes:
+        rounding: of the result, to each narrower format.
+        factors: relative errors of 2^-k, by k.
+        factor_1_001: a factor of 1.001.
+        zeroed: an element left at zero.
+        swapped: an element changed for its neighbour.
+        in_sum: operands of the longest sum rounded to each narrower format; foreseen, where the sum makes the bound.
+    """
+
+    rounding: Mapping[str, float]
+    factors: Mapping[int, float]
+    factor_1_001: float
+    zeroed: float
+    swapped: float
+    in_sum: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorReport:
     """One row of the coverage table.
 
@@ -108,6 +130,7 @@ class TensorReport:
         verdict: COVERED only where every element is covered.
         failure: None unless violated.
         note: one line for the user, such as 'the backward returned None, which means zero'.
+        sensitivity: which faults would be flagged, None for tensors without floating elements.
     """
 
     name: str
@@ -127,6 +150,7 @@ class TensorReport:
     verdict: Verdict
     failure: Failure | None = None
     note: str = ""
+    sensitivity: Sensitivity | None = None
 
 
 @dataclasses.dataclass(frozen=True)

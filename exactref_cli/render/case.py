@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from exactref_cli.render import failure
+from exactref_cli.render import failure, sensitivity
 from exactref_cli.render.battery import broken, contract
 from exactref_cli.render.console import count, put, style
 from exactref_cli.render.table import coverage
@@ -22,7 +22,7 @@ def show(console: Console, outcome: Outcome) -> None:
     if outcome.report is None:
         console.print(Text(_indented(outcome.error)))
     else:
-        _report(console, outcome.report, outcome.case.repeat)
+        _report(console, outcome.report, outcome.case.repeat, outcome.insensitive)
     console.print()
 
 
@@ -41,7 +41,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _report(console: Console, report: Report, repeat: str) -> None:
+def _report(console: Console, report: Report, repeat: str, insensitive: Sequence[str]) -> None:
     for line in _heading(report):
         console.print(Text(f"  {line}"))
     if report.tensors:
@@ -50,7 +50,7 @@ def _report(console: Console, report: Report, repeat: str) -> None:
     if report.battery:
         console.print()
         contract(console, report.battery)
-    for place, line in enumerate(_remarks(report)):
+    for place, line in enumerate(_remarks(report, insensitive)):
         console.print(Text(("" if place else "\n") + f"  {line}"))
     if report.raised is not None:
         _raised(console, report.raised, repeat)
@@ -67,12 +67,14 @@ def _heading(report: Report) -> Iterator[str]:
     yield f"seed {report.seed}, profile {report.profile}, device {report.device}, {report.seconds:.2f} s"
 
 
-def _remarks(report: Report) -> Iterator[str]:
+def _remarks(report: Report, insensitive: Sequence[str]) -> Iterator[str]:
     for row in report.tensors:
         if row.kinks:
             yield f"{row.name}: {count(row.kinks, 'element')} at kinks, inside the subdifferential"
         if row.note:
             yield f"{row.name}: {row.note}"
+    yield from sensitivity.lines(report.tensors)
+    yield from insensitive
 
 
 def _raised(console: Console, raised: Raised, repeat: str) -> None:

@@ -45,6 +45,7 @@ def _case(outcome: Outcome) -> dict[str, Any]:
     case = outcome.case
     found: dict[str, Any] = {"name": case.name, "verdict": outcome.words, "expect": case.expect}
     found |= {"exit_code": outcome.code, "error": outcome.error, "repeat": case.repeat}
+    found |= {"insensitive": list(outcome.insensitive)}
     if outcome.report is not None:
         found |= {**plain(outcome.report), "verdict": outcome.report.verdict.value}
     return found
