@@ -12,7 +12,7 @@ import math
 import pathlib
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -240,7 +240,7 @@ _LEAVES_PYTORCH = frozenset({
 def _refuse_leaving(func: Any, args: Any) -> None:
     if func in _LEAVES_PYTORCH and args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
         raise TraceError(
-            f"the reference takes a floating value out of PyTorch (.{func.__name__}{_at(_user_line())})\n"
+            f"the reference takes a floating value out of PyTorch (.{func.__name__}{_at(next(user_lines(), ''))})\n"
             "keep it a tensor; for a Triton, C++ or numpy kernel name a reference"
         )
 
@@ -252,10 +252,10 @@ def _at(line: str) -> str:
 class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function: with composites_first(): ...)
     """Within this, the calls listed above run as plain arithmetic; `sources` gets the line behind each graph node."""
 
-    def __init__(self, sources: dict[str, str] | None = None) -> None:
-        """Record "file:line" by node name into `sources`."""
+    def __init__(self, sources: dict[str, str] | None = None, *, callers: bool = False) -> None:
+        """Record "file:line" by node name into `sources`; with `callers` of each user frame, innermost first."""
         super().__init__()
-        self.sources = sources if sources is not None else {}
+        self.sources, self.callers = sources if sources is not None else {}, callers
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace the call where it is one of ours; refuse one that leaves PyTorch with a floating value."""
@@ -269,7 +269,7 @@ class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function:
     def _record(self, before: Any) -> None:
         node, source = _last_node(), ""
         while node is not None and node is not before and node.op != "root":
-            source = source or _user_line()
+            source = source or ("\n".join(user_lines()) if self.callers else next(user_lines(), ""))
             self.sources.setdefault(node.name, source)
             node = node.prev
 
@@ -285,16 +285,15 @@ def _last_node() -> Any:
     return None if mode is None else next(iter(reversed(mode.tracer.graph.nodes)), None)
 
 
-def _user_line() -> str:
-    """Return "file:line" of the innermost frame that is not PyTorch's, ours or the standard library's."""
+def user_lines() -> Iterator[str]:
+    """Yield "file:line" of the frames that are not PyTorch's, ours or the standard library's, innermost first."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         standard = name.startswith(_STANDARD) and "site-packages" not in name
         if not standard and not name.startswith((_TORCH, *_OURS, "<")):
-            return f"{name}:{frame.f_lineno}"
+            yield f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
-    return ""
 
 
 _TORCH = str(pathlib.Path(torch.__file__).parent)

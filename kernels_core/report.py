@@ -46,6 +46,25 @@ class Element:
 
 
 @dataclasses.dataclass(frozen=True)
+class Blame:
+    """The line of the kernel that makes one tensor wrong.
+
+    Attributes:
+        place: "file:line".
+        text: the line itself, "" where it cannot be read.
+        verdict: "the formula is wrong here", "precision is lost here", "the first NaN appears here".
+        reason: what was tried, and what it changed.
+        callers: "file:line" of the user's frames that led there, innermost first.
+    """
+
+    place: str
+    text: str
+    verdict: str
+    reason: str
+    callers: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Failure:
     """Why one tensor is violated.
 
@@ -54,12 +73,14 @@ class Failure:
         pattern: which indices fail, one line ("all elements", "rows 3 and 7", "the last 3 columns").
         diagnosis: lines such as "all 512 failing elements are 1.5 times the exact value"; may be empty.
         strides: strides of the returned tensor.
+        blame: the lines of the kernel that make it wrong, where it is made of PyTorch operations; may be empty.
     """
 
     elements: tuple[Element, ...]
     pattern: str
     diagnosis: tuple[str, ...]
     strides: tuple[int, ...]
+    blame: tuple[Blame, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernels_core.blame import blame
 from kernels_core.coverage import Element, Figures
 from kernels_core.diagnosis import Evidence, Setting, diagnose
 from kernels_core.formats import format_of, ulp
@@ -98,7 +99,7 @@ def explain(evidence: Evidence) -> Failure:
               float(excess[o] / step[o]), _ratio(float(value[o]), float(exact[k])))
         for k, o in enumerate(order.tolist())
     )  # fmt: skip
-    return Failure(elements, pattern(failing), diagnose(evidence), tuple(actual.stride()))
+    return Failure(elements, pattern(failing), diagnose(evidence), tuple(actual.stride()), blame(evidence))
 
 
 def _number(value: Tensor) -> Any:

@@ -130,6 +130,30 @@ def cotangent_name(result: str) -> str:
     return f"grad_{result}"
 
 
+def trace_for_replay(function: Callable[..., Any], inputs: Mapping[str, torch.Tensor], names: Sequence[str]) -> Program:
+    """Return the program of any PyTorch code, to be replayed step by step; its operations need no rules.
+
+    Args:
+        function: takes the tensors by name, returns one tensor or None for each name in `names`.
+        inputs: by name.
+        names: of the results.
+
+    The source of a step holds a line for each of the user's frames, innermost first.
+    """
+    sources: dict[str, str] = {}
+    floating = {name: tensor for name, tensor in inputs.items() if tensor.is_floating_point()}
+
+    def call(values: list[torch.Tensor]) -> list[Any]:
+        given = {**inputs, **dict(zip(floating, values, strict=True))}  # code may branch on integers, or list them
+        with composites_first(sources, callers=True), functions_as_forwards():
+            return list(function(given))
+
+    graph = to_graph(call, [list(floating.values())], sources, set())
+    translation = _Translation(graph, list(floating), list(names), sources, None)
+    translation.every_operation = True
+    return without_dead_steps(translation.program())
+
+
 def call_reference(
     function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor], sources: dict[str, str]
 ) -> Any:
@@ -303,7 +327,13 @@ def to_program(
 
 
 class _Translation:
-    """Turns an fx graph into our own steps."""
+    """Turns an fx graph into our own steps.
+
+    Attributes:
+        every_operation: True where operations without a rule are taken too: the program is replayed, not bounded.
+    """
+
+    every_operation = False
 
     def __init__(
         self,
@@ -363,7 +393,7 @@ class _Translation:
         source = self.sources.get(node.name, "")
         if name.startswith("aten.as_strided"):
             _require_plain_memory(node)
-        if name not in registry():
+        if not self.every_operation and name not in registry():
             raise UnsupportedOperation(name, source, _hint(node.target))
         args = torch.fx.node.map_arg(node.args, lambda n: self.refs[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.refs[n])

@@ -89,7 +89,7 @@ def verify(
         clock = time.process_time()
         results = check.outputs() if gradients is None else check.both(upstream)
         setting = Setting(check, upstream, results, {**outputs, **(gradients or {})},
-                          functools.partial(rerun, function, inputs, check, upstream),
+                          functools.partial(rerun, function, inputs, check, upstream), function,
                           time.process_time() - clock)  # fmt: skip
         rows = _rows(results, outputs, gradients, setting)
         if audit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +13,7 @@ from exactref_cli.render.table import plain
 from kernels_core.report import Element, Failure, Report, TensorReport
 
 SHOWN = 5  # elements, worst first
+_TOGETHER = 6  # elements of all violated tensors of a case, so that several still fit on one screen
 
 
 def show(console: Console, report: Report, row: TensorReport, repeat: str) -> None:
@@ -23,31 +24,48 @@ def show(console: Console, report: Report, row: TensorReport, repeat: str) -> No
     console.print(Text.assemble(f"\n  {row.name} is ", ("violated", style("violated")), f": {failure.pattern}"))
     for line in failure.diagnosis:
         console.print(Text(f"  {line}"))
-    if failure.elements:
+    for line in _blame(report, row):
+        console.print(Text(f"  {line}"))
+    failed = [other for other in report.tensors if other.failure is not None]
+    shown = failure.elements[: SHOWN if len(failed) == 1 else max(1, _TOGETHER // len(failed))]
+    if shown:
         console.print()
-        _put_elements(console, failure, row.dtype)
+        _put_elements(console, shown, row.dtype)
         console.print()
-    for line in _facts(report, row, failure, repeat):
+    for line in _facts(report, row, failure, len(shown), repeat if row is failed[-1] else ""):
         console.print(Text(f"  {line}"))
 
 
-def _put_elements(console: Console, failure: Failure, dtype: str) -> None:
+def _blame(report: Report, row: TensorReport) -> Iterator[str]:
+    """Yield each line of the kernel that is to blame: verdict and place, the line itself, the reason."""
+    for blame in row.failure.blame if row.failure is not None else ():
+        shown_before = next(other for other in report.tensors if other.failure and blame in other.failure.blame)
+        if shown_before is not row:
+            yield f"{blame.verdict}: {blame.place}, as for {shown_before.name}"
+            continue
+        callers = ", ".join(place.rpartition(":")[2] for place in blame.callers)
+        where = f": {blame.place}" if blame.place else ""
+        yield blame.verdict + where + (f", from line {callers}" if callers else "")
+        yield from (f"    {part}" for part in (blame.text, blame.reason) if part)
+
+
+def _put_elements(console: Console, elements: Sequence[Element], dtype: str) -> None:
     """Print the elements as a table, or one under the other where a terminal has no room for it."""
-    table = _elements(failure, dtype)
+    table = _elements(elements, dtype)
     if needs(console, table) <= room(console):
         put(console, table)
         return
-    for element in failure.elements[:SHOWN]:
+    for element in elements:
         index, actual, interval, exact, outside, ratio = _cells(element, dtype)
         console.print(Text(f"  {index} actual {actual}, admissible {interval}"))
         console.print(Text(f"  {' ' * len(index)} exact {exact}, {outside} ulps outside, ratio {ratio}"))
 
 
-def _elements(failure: Failure, dtype: str) -> Table:
+def _elements(elements: Sequence[Element], dtype: str) -> Table:
     table = plain("index")
     for name in ("actual", "admissible interval", "exact value", "ulps outside", "actual/exact"):
         table.add_column(name, justify="right", no_wrap=True)
-    for element in failure.elements[:SHOWN]:
+    for element in elements:
         table.add_row(*_cells(element, dtype))
     return table
 
@@ -61,9 +79,9 @@ def _cells(element: Element, dtype: str) -> Iterator[str]:
     yield "-" if element.ratio is None else f"{element.ratio:.9g}"
 
 
-def _facts(report: Report, row: TensorReport, failure: Failure, repeat: str) -> Iterator[str]:
-    more = row.violated - min(SHOWN, len(failure.elements))
-    if failure.elements and more > 0:
+def _facts(report: Report, row: TensorReport, failure: Failure, shown: int, repeat: str) -> Iterator[str]:
+    more = row.violated - shown
+    if shown and more > 0:
         yield f"and {count(more, 'more element')}"
     yield f"shape {list(row.shape)}, strides {list(failure.strides)}, {row.dtype}, seed {report.seed}"
     if repeat:

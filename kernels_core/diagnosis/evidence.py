@@ -44,9 +44,11 @@ class Setting:
         results: what is admissible, by name.
         actual: what the kernel returned, by name.
         again: runs the kernel on other inputs (a fresh call, by name); returns outputs and gradients by name.
+        function: the kernel, None where it is not to be looked into.
         cost: CPU time of one evaluation of the check, which another one will take again.
         deadline: in CPU time of this process, which does not depend on what else the machine does.
         found: what alternative references admit, by what makes them different.
+        kept: what else was computed once for the case.
         cut_short: set where time ran out.
     """
 
@@ -55,9 +57,11 @@ class Setting:
     results: Mapping[str, Result]
     actual: Mapping[str, Tensor | None]
     again: Callable[[Mapping[str, Any]], Tensors] | None = None
+    function: Callable[..., Any] | None = None
     cost: float = 0.0
     deadline: float = dataclasses.field(default_factory=lambda: time.process_time() + SECONDS)
     found: dict[Any, Mapping[str, Enclosure] | None] = dataclasses.field(default_factory=dict)
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
     cut_short: bool = False
 
     def late(self) -> bool:
