@@ -51,27 +51,37 @@ class Guarded:
             self.kept.append((f"the memory {side} {name}", canary, canary.clone()))
         return memory[WIDTH : WIDTH + given.numel()].view(given.shape).copy_(given)
 
+    def in_front_of(self, given: Tensor, name: str) -> Tensor:
+        """Return unwritten memory like a contiguous tensor, a canary behind it.
+
+        None before it: PyTorch's own derivative of a write to a slice takes new memory to begin where its storage does.
+        """
+        memory = given.new_empty(given.numel() + WIDTH).fill_(poison(given.dtype, large=self.large))
+        canary = memory[given.numel() :]
+        self.kept.append((f"the memory behind {name}", canary, canary.clone()))
+        return memory[: given.numel()].view(given.shape)
+
     def overrun(self) -> list[str]:
         """Return which canaries changed."""
         return [f"{name} is written to" for name, canary, before in self.kept if not same_bits(canary, before)]
 
 
 class Allocations(TorchDispatchMode):
-    """Fills every new tensor of unwritten elements with poison, between canaries where it is contiguous."""
+    """Fills every new tensor of unwritten elements with poison."""
 
-    def __init__(self, guarded: Guarded) -> None:
-        """Keep the canaries in `guarded`."""
+    def __init__(self, *, large: bool, guarded: Guarded | None = None) -> None:
+        """Fill with NaN or large numbers, and put a canary behind contiguous tensors where `guarded` is given."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.guarded = guarded
+        self.large, self.guarded = large, guarded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, then replace what it allocated."""
         result = func(*args, **(kwargs or {}))
         if func not in _ALLOCATIONS or type(result) is not torch.Tensor or result.is_quantized:
             return result
-        result.fill_(poison(result.dtype, large=self.guarded.large))
+        result.fill_(poison(result.dtype, large=self.large))
         contiguous = result.layout == torch.strided and result.is_contiguous() and result.device.type != "meta"
-        return self.guarded.around(result, "an allocation") if contiguous else result
+        return self.guarded.in_front_of(result, "an allocation") if self.guarded and contiguous else result
 
 
 def _canaries(subject: Subject) -> Finding:
@@ -85,7 +95,7 @@ def _canaries(subject: Subject) -> Finding:
             }
             names = list(subject.check.cotangents)
             upstream = [guarded.around(g, f"grad_{n}") for n, g in zip(names, subject.grad_outputs(), strict=True)]
-            with Allocations(guarded):
+            with Allocations(large=large, guarded=guarded):
                 found = subject.run(leaves, upstream)
             judgement.look(label, found)
             for text in guarded.overrun():
@@ -97,7 +107,7 @@ def _unwritten(subject: Subject) -> Finding:
     judgement = Judgement(subject)
     runs: list[Mapping[str, Tensor | None]] = []
     for large, label in ((False, "new memory of NaN"), (True, "new memory of large numbers")):
-        with judgement.trying(label, may_refuse=True), Allocations(Guarded(large=large)):
+        with judgement.trying(label, may_refuse=True), Allocations(large=large):
             runs.append(subject.run())
     if len(runs) == 2:
         for name in runs[0]:

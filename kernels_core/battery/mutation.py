@@ -14,6 +14,8 @@ from kernels_core.battery import graph
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
+from kernels_core.standin import is_function_class
+from kernels_core.tracing import call_bound, with_tensors
 
 Tensor = torch.Tensor
 
@@ -46,7 +48,8 @@ def _mutation(subject: Subject) -> Finding:
     state = [*_watch(_parameters(subject), "parameter "), *_watch(_buffers(subject), "", fault=False)]
     with _declared_dirty() as dirty:
         outputs = subject.forward(leaves)
-    inputs = [one for one in inputs if one.tensor.data_ptr() not in dirty]
+    meant = _written_by_reference(subject)
+    inputs = [one for one in inputs if one.tensor.data_ptr() not in dirty and one.name not in meant]
     _compare(judgement, "forward", [*inputs, *state])
     later = _watch(outputs, "")
     saved = _watch(_saved(outputs), "saved tensor ", fault=False)
@@ -55,6 +58,17 @@ def _mutation(subject: Subject) -> Finding:
     subject.backward(outputs, leaves, list(upstream.values()), retain_graph=True)
     _compare(judgement, "backward", [*inputs, *later, *given, *state, *_not_among(saved, [*inputs, *later])])
     return judgement.finding("inputs, outputs, upstream gradients, saved tensors and buffers are unchanged")
+
+
+def _written_by_reference(subject: Subject) -> set[str]:
+    """Return which inputs the reference writes to as well, as running statistics are; a Function must declare them."""
+    if is_function_class(subject.function):
+        return set()
+    given = {name: t.detach().clone() for name, t in subject.check.tensors.items()}
+    watched = _watch(given, "input ")
+    with torch.no_grad():
+        call_bound(subject.check.reference.function, with_tensors(subject.arguments, given))
+    return {one.name for one in watched if one.changed}
 
 
 def _watch(tensors: Mapping[str, Tensor], kind: str, *, fault: bool = True) -> list[Watched]:

@@ -125,6 +125,8 @@ def _shared_memory(
 
 
 def _same_memory(first: Tensor, second: Tensor) -> bool:
+    if first._is_zerotensor() or second._is_zerotensor():  # has no memory
+        return False
     place = first.untyped_storage().data_ptr()
     return place != 0 and place == second.untyped_storage().data_ptr()
 

@@ -7,6 +7,8 @@ import torch
 
 from kernels_core.coverage import Element
 from kernels_core.reference import reference
+from kernels_core.report import Outcome
+from kernels_core.verify import verify
 
 
 def layer_norm(x):
@@ -64,3 +66,14 @@ def test_finding_in_the_second_order_is_violated():
     (second,) = torch.autograd.grad(first, leaf, vector)
     result = reference(lambda x: x.prod()).double_backward(x, one, {"grad_x": vector})["grad_x"]
     assert result.verdict(second).tolist() == [Element.VIOLATED, Element.COVERED, Element.COVERED, Element.COVERED]
+
+
+def group_norm(x, weight, bias):
+    return torch.native_group_norm(x, weight, bias, 1, 6, 3, 2, 0.5)
+
+
+@pytest.mark.parametrize("item", ["input_layout", "undefined_grad_output"])
+def test_finding_in_the_contract_of_group_norm_fails(item):
+    inputs = {"x": seeded(1, 6, 3), "weight": seeded(6), "bias": seeded(6)}
+    (row,) = verify(group_norm, inputs, battery=[item]).battery
+    assert row.outcome is Outcome.FAIL, row

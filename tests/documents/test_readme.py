@@ -11,9 +11,12 @@ from typer.testing import CliRunner
 
 from exactref_cli import schema
 from exactref_cli.app import app
+from exactref_cli.spec import read
+from kernels_core.battery import ITEMS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHECKS = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
 SPECS = (ROOT / "docs" / "specs.md").read_text(encoding="utf-8")
 
 
@@ -49,6 +52,17 @@ def test_screen_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch, plac
 def test_every_key_of_a_spec_is_documented(model: type[schema.Check | schema.Input]) -> None:
     keys = [field.alias or name for name, field in model.model_fields.items()]
     assert [key for key in keys if f"| `{key}` |" not in SPECS] == []
+
+
+def test_every_item_of_the_battery_is_documented_with_a_kernel_that_it_catches() -> None:
+    rows = [line for line in CHECKS.splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1] for row in rows] == list(ITEMS)
+    assert all(f"| {item.looks_at} |" in row for row, item in zip(rows, ITEMS.values(), strict=True))
+    faults = {
+        check.name: check.function.partition(":")[2] for check in read(ROOT / "configs/contract_faults.yaml").checks
+    }
+    assert set(faults) == set(ITEMS) - {"determinism"}
+    assert all(f"`{faults[name]}`" in row for name, row in zip(ITEMS, rows, strict=True) if name in faults)
 
 
 def test_spec_of_the_documentation_runs(tmp_path: Path) -> None:

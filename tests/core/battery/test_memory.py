@@ -54,6 +54,10 @@ def twice(x):
     return 2 * x
 
 
+def wrapped(x):
+    return torch.nn.functional.pad(x, (2, 1), mode="circular")
+
+
 def shifted(x):
     return x - x.max()
 
@@ -124,6 +128,11 @@ def test_element_that_is_never_written_is_caught():
     x, evidence = {"x": seeded(24)}, "3 of 24 elements of output are unwritten, the first is [21]"
     require_caught(leaving(3), "unwritten", x, evidence, reference=twice)
     require_left_alone(Double, "unwritten", x, reference=twice)
+
+
+def test_new_memory_that_pytorch_itself_takes_from_the_start_of_its_storage_is_left_alone():
+    for item in ("canaries", "unwritten"):
+        require_left_alone(wrapped, item, {"x": seeded(1, 2, 6)})
 
 
 def test_memory_that_is_read_and_has_no_influence_is_left_alone():

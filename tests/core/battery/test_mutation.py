@@ -111,6 +111,20 @@ def test_input_that_is_declared_dirty_is_left_alone():
     require_left_alone(InPlace, "mutation", X, reference=square)
 
 
+def test_running_statistics_that_the_reference_writes_too_are_left_alone():
+    def norm(x, mean, variance):
+        return torch.nn.functional.batch_norm(x, mean, variance, training=True)
+
+    def forgetful(x, mean, variance):
+        y = norm(x.clone(), mean, variance)
+        x.data.zero_()
+        return y
+
+    inputs = {"x": seeded(6, 4), "mean": torch.zeros(4), "variance": torch.ones(4)}
+    require_left_alone(norm, "mutation", inputs, wrt=["x"])
+    require_caught(forgetful, "mutation", inputs, "the forward writes to input x", wrt=["x"], reference=norm)
+
+
 def test_what_the_kernel_saved_itself_is_noted():
     row = require_left_alone(WritesToWhatItSaved, "mutation", X, Outcome.NOTED)
     assert "the backward writes to saved tensor 0 of WritesToWhatItSaved" in row.evidence
