@@ -65,7 +65,8 @@ def gradcheck(
     seed: Annotated[int, typer.Option(help="Of inputs and upstream gradients.")] = 0,
     profile: Annotated[str | None, typer.Option(help="Arithmetic profile; ieee on cpu, cuda on cuda.")] = None,
     kinks: Annotated[str, typer.Option(help="accept or convention.")] = "accept",
-    wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only.")] = None,
+    wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only: A,B.")] = None,
+    mode: Annotated[str | None, typer.Option(help="train or eval, of a module; the one that it is in if none.")] = None,
     battery: Annotated[list[str] | None, typer.Option(help="all, none or the name of a contract item.")] = None,
     vary_sizes: Annotated[bool, typer.Option("--vary-sizes", help="Let the battery vary given shapes too.")] = False,
     require_sensitivity: Required = None,
@@ -78,7 +79,7 @@ def gradcheck(
 
     asked = quick.Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
-        kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes,
+        kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes, mode,
     )  # fmt: skip
     raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx)))
 

@@ -16,6 +16,7 @@ from exactref_cli.plan import default_profile
 from exactref_cli.run import Case, missing_device
 from kernels_core.battery import Size, select
 from kernels_core.errors import UsageError, nearest
+from kernels_core.modules import MODES, ModuleKernel
 
 SIZES = "sizes"  # the item of the battery that varies sizes
 
@@ -38,6 +39,7 @@ class Options:
     battery: Sequence[str] = ("all",)
     require_sensitivity: str | None = None
     vary_sizes: bool = False
+    mode: str | None = None
 
 
 def cases(options: Options) -> list[Case]:
@@ -50,7 +52,7 @@ def cases(options: Options) -> list[Case]:
     _require_words(options)
     _require_items(options)
     here = Path.cwd()
-    kernel = target.load_kernel(options.target, here)
+    kernel = target.load_kernel(options.target, here, options.mode)
     loaded = {
         key: target.load_callable(text, here)
         for key in ("reference", "reference_backward")
@@ -74,6 +76,7 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str, *, vary
         if getattr(options, key) is not None:
             words += [f"--{key.replace('_', '-')}", getattr(options, key)]
     words += ["--device", options.device] * (options.device != "cpu")
+    words += ["--mode", options.mode] if options.mode is not None else []
     words += ["--kinks", options.kinks] * (options.kinks != "accept")
     for name in options.wrt:
         words += ["--wrt", name]
@@ -114,7 +117,7 @@ def _case(
     dtype: str,
     variant: str = "",
 ) -> Case:
-    draw = functools.partial(_draw, wrt=_wrt(options, chosen), seed=options.seed, device=options.device)
+    draw = functools.partial(_draw, kernel=kernel, wrt=_wrt(options, kernel, chosen), options=options, dtype=dtype)
     varied = _varied(options, chosen, given, draw)
     marks = [f"dtype={dtype}"] * (len(options.dtype) > 1) + [variant] * bool(variant)
     name = options.target + (f"[{', '.join(marks)}]" if marks else "")
@@ -138,8 +141,12 @@ def _case(
     )
 
 
-def _draw(chosen: Sequence[inputs.Input], wrt: tuple[str, ...] | None, seed: int, device: str) -> inputs.Drawn:
-    return dataclasses.replace(inputs.draw(chosen, seed, device), wrt=wrt)
+def _draw(
+    chosen: Sequence[inputs.Input], *, kernel: Any, wrt: tuple[str, ...] | None, options: Options, dtype: str
+) -> inputs.Drawn:
+    drawn = inputs.draw(chosen, options.seed, options.device)
+    complete = inputs.with_parameters(drawn, kernel, options.device, inputs.dtype_named(dtype))
+    return complete if wrt is None else dataclasses.replace(complete, wrt=wrt)
 
 
 def _notes(chosen: Sequence[inputs.Input], given: templates.Given) -> tuple[str, ...]:
@@ -169,14 +176,16 @@ def _names(chosen: Sequence[inputs.Input]) -> list[str]:
     return [one.name for group in chosen for one in inputs.flat(group)]
 
 
-def _wrt(options: Options, chosen: Sequence[inputs.Input]) -> tuple[str, ...] | None:
+def _wrt(options: Options, kernel: Callable[..., Any], chosen: Sequence[inputs.Input]) -> tuple[str, ...] | None:
     leaves = [one for given in chosen for one in inputs.flat(given)]
     floating = [one.name for one in leaves if isinstance(one, inputs.TensorInput) and one.dtype.is_floating_point]
-    for name in options.wrt:
+    floating += list(kernel.arguments) if isinstance(kernel, ModuleKernel) else []
+    asked = tuple(name for text in options.wrt for name in text.split(","))
+    for name in asked:
         if name not in floating:
             raise UsageError(f"--wrt: no floating tensor input is called {name!r}{nearest(name, floating)}\n"
                              f"known: {', '.join(floating)}")  # fmt: skip
-    return tuple(options.wrt) or None
+    return asked or None
 
 
 def _given(options: Options, found: Sequence[signature.Parameter]) -> templates.Given:
@@ -256,6 +265,8 @@ def _require_words(options: Options) -> None:
     asked.append(("--kinks", options.kinks, ("accept", "convention")))
     if options.require_sensitivity is not None:
         asked.append(("--require-sensitivity", options.require_sensitivity, schema.NARROWER))
+    if options.mode is not None:
+        asked.append(("--mode", options.mode, MODES))
     if options.profile is not None:
         asked.append(("--profile", options.profile, tuple(PROFILES)))
     if wrong := inputs.wrong_device(options.device):

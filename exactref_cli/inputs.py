@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from exactref_cli.target import user_frames
 from kernels_core.errors import TargetError, UsageError, nearest
+from kernels_core.modules import ModuleKernel
 from kernels_core.tracing import named_tensors
 
 Tensor = torch.Tensor
@@ -137,6 +138,24 @@ def from_function(make: Callable[..., Any], seed: int, device: str = "cpu", dtyp
     wrt = tuple(key for key, value in named_tensors(made).items() if value.requires_grad)
     placed = {k: pytree.tree_map(lambda leaf: _placed(leaf, device, dtype), value) for k, value in made.items()}
     return Drawn(placed, wrt or None)
+
+
+def with_parameters(drawn: Drawn, kernel: Any, device: str, dtype: torch.dtype | None = None) -> Drawn:
+    """Return the inputs of a module together with its parameters, which are its own unless they were drawn too.
+
+    Args:
+        drawn: the inputs.
+        kernel: returned as drawn where it is no module.
+        device: of the parameters.
+        dtype: of floating parameters, None for that of the first floating input.
+    """
+    if not isinstance(kernel, ModuleKernel):
+        return drawn
+    if dtype is None:
+        dtype = next((t.dtype for t in named_tensors(drawn.values).values() if t.is_floating_point()), None)
+    own = {name: value for name, value in kernel.values(dtype, device).items() if name not in drawn.values}
+    wrt = None if drawn.wrt is None else (*drawn.wrt, *(name for name in kernel.trainable() if name in own))
+    return Drawn({**drawn.values, **own}, wrt)
 
 
 def _placed(value: Any, device: str, dtype: torch.dtype | None) -> Any:

@@ -111,7 +111,7 @@ def default_profile(device: str) -> str:
 
 def _load(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[str]) -> dict[str, Any]:
     loaders: dict[str, Callable[[str, Path], Any]] = {
-        "function": target.load_kernel,
+        "function": functools.partial(target.load_kernel, mode=check.mode),
         "reference": target.load_callable,
         "reference_backward": target.load_callable,
         "inputs_from": target.load_callable,
@@ -158,7 +158,9 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             name=name,
             function=loaded["function"],
             function_text=check.function,
-            inputs=_maker(check, combination, loaded["inputs_from"], seed, device),
+            inputs=functools.partial(
+                _drawn, _maker(check, combination, loaded["inputs_from"], seed, device), loaded["function"], device
+            ),
             reference=loaded["reference"],
             reference_text=check.reference or "",
             reference_backward=loaded["reference_backward"],
@@ -177,6 +179,10 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
 
 def _suffix(combination: Mapping[str, Any]) -> str:
     return "[" + ",".join(f"{key}={value}" for key, value in combination.items()) + "]" if combination else ""
+
+
+def _drawn(make: Callable[[], inputs.Drawn], kernel: Any, device: str) -> inputs.Drawn:
+    return inputs.with_parameters(make(), kernel, device)
 
 
 def _maker(

@@ -167,6 +167,7 @@ class Check(_Strict):
     matrix: dict[str, list[Any]] = {}
     profile: str | None = None
     battery: Battery = "none"
+    mode: _choice("train", "eval") = None  # type: ignore[valid-type]
     kinks: _choice("accept", "convention") = "accept"  # type: ignore[valid-type]
     require_sensitivity: _choice(*NARROWER) = None  # type: ignore[valid-type]
     expect: _choice("covered", "violated", "raised") = "covered"  # type: ignore[valid-type]

@@ -21,6 +21,7 @@ from exactref_cli.signature import TENSOR, Parameter
 from exactref_cli.templates import KINDS, SIZES, SQUARE, Given, completed, free
 from exactref_cli.trial import Trial
 from kernels_core.errors import UsageError
+from kernels_core.modules import ModuleKernel
 
 # (how strict, on fake tensors, which templates). A backward that misses a gradient or raises is a fault to be reported:
 # integers where no name says so, and inputs that only the forward accepts, come after all that the backward accepts.
@@ -79,7 +80,7 @@ def find(
     Raises:
         UsageError: no candidate was accepted and the user did not fix all shapes.
     """
-    trial = Trial(kernel, device)
+    trial = Trial(kernel, device, dtype)
     sizes = {**SIZES, **_sizes_of(kernel)}
     fallback: tuple[Input, ...] | None = None
     for structures in _structures(trial, parameters, given, dtype, sizes):
@@ -108,7 +109,7 @@ def find_with_optional(
     if not taken:
         return None
     opened = [dataclasses.replace(p, has_default=False) if p in taken else p for p in parameters]
-    trial, sizes = Trial(kernel, device), {**SIZES, **_sizes_of(kernel)}
+    trial, sizes = Trial(kernel, device, dtype), {**SIZES, **_sizes_of(kernel)}
     for structures in _structures(trial, opened, given, dtype, sizes):
         search = Search(structure.leaves(opened, structures), given, dtype, sizes)
         for kind in ("named", "floating"):
@@ -211,7 +212,8 @@ def _in_order(search: Search) -> Iterator[tuple[tuple[Input, ...], str, bool]]:
 
 def _sizes_of(kernel: Kernel) -> dict[str, int]:
     """Return the sizes that the weight of a module fixes for its input: the last dimension, the channels."""
-    weight = next(iter(kernel.parameters()), None) if isinstance(kernel, torch.nn.Module) else None
+    module = kernel.plain if isinstance(kernel, ModuleKernel) else kernel
+    weight = next(iter(module.parameters()), None) if isinstance(module, torch.nn.Module) else None
     if weight is None or weight.dim() == 0:
         return {}
     return {"K": weight.shape[-1]} if weight.dim() < 3 else {"C": weight.shape[1]}

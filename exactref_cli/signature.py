@@ -14,6 +14,7 @@ import torch
 
 from kernels_core.callee import plain_function
 from kernels_core.errors import TraceError, UsageError
+from kernels_core.modules import ModuleKernel, as_kernel
 from kernels_core.tracing import signature_of
 
 TENSOR = "tensor"
@@ -72,12 +73,13 @@ class Parameter:
 
 
 def parameters(function: Callable[..., Any], text: str) -> tuple[Parameter, ...]:
-    """Return the parameters of a kernel, without the ctx of a Function.
+    """Return the parameters of a kernel, without the ctx of a Function and the weights of a module.
 
     Raises:
         UsageError: the signature cannot be read.
     """
-    plain = plain_function(function)
+    kernel = as_kernel(function)
+    plain = kernel.plain.forward if isinstance(kernel, ModuleKernel) else plain_function(kernel)
     try:
         found = signature_of(plain).parameters.values()
     except TraceError as error:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernels_core.errors import TargetError, nearest
+from kernels_core.errors import TargetError, UsageError, nearest
 
 CATALOGUE = "exactref"
 _OURS = ("importlib", "exactref_cli", "kernels_core")
@@ -40,10 +41,16 @@ def load(text: str, folder: Path) -> Any:
     return _walk(module, attribute, where)
 
 
-def load_kernel(text: str, folder: Path) -> Callable[..., Any]:
-    """Return the kernel that a target names: a Function subclass, a callable or an nn.Module instance.
+def load_kernel(text: str, folder: Path, mode: str | None = None) -> Callable[..., Any]:
+    """Return the kernel that a target names: a Function subclass, a callable or an nn.Module.
 
-    The `apply` of a Function stands for the Function, an entry of the catalogue for its plain PyTorch function.
+    The `apply` of a Function stands for the Function, an entry of the catalogue for its plain PyTorch function. A
+    module class without arguments is constructed, and so is what a function without arguments returns.
+
+    Args:
+        text: see `load`.
+        folder: see `load`.
+        mode: "train" or "eval" of a module, None for the one that it is in.
 
     Raises:
         TargetError: as `load`, or the object is none of these.
@@ -51,15 +58,31 @@ def load_kernel(text: str, folder: Path) -> Callable[..., Any]:
     import torch
 
     from kernels_core.callee import function_class
+    from kernels_core.modules import as_kernel
     from kernels_core.reference import Reference
 
-    found = load(text, folder)
+    found = _made(load(text, folder), text)
     found = found.function if isinstance(found, Reference) else function_class(found) or found
-    if isinstance(found, type) and not issubclass(found, torch.autograd.Function):
-        kind = "nn.Module class" if issubclass(found, torch.nn.Module) else "class"
-        wanted = f"{text} is a {kind}: wanted an autograd.Function, a callable or an nn.Module instance"
+    if isinstance(found, type) and not issubclass(found, (torch.autograd.Function, torch.nn.Module)):
+        wanted = f"{text} is a class: wanted an autograd.Function, a callable or an nn.Module"
         raise TargetError(f"{wanted}\nname an instance, as in `kernel = {found.__name__}(...)` in the module")
-    return _callable(found, text)
+    try:
+        return _callable(as_kernel(found, mode), text)
+    except UsageError as error:
+        raise TargetError(f"{text}: {error}") from error
+
+
+def _made(found: Any, text: str) -> Any:
+    """Return what a factory makes: a function without parameters, which no kernel is."""
+    if not inspect.isfunction(found) or inspect.signature(found).parameters:
+        return found
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return found()
+    except (Exception, SystemExit) as error:
+        raise TargetError(
+            f"{text} takes nothing, so it was called for a kernel, and raised", user_frames(error)
+        ) from error
 
 
 def load_callable(text: str, folder: Path) -> Callable[..., Any]:

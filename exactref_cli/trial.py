@@ -15,15 +15,19 @@ from torch.utils import _pytree as pytree
 
 from exactref_cli.inputs import Input, PlainInput, draw, each
 from kernels_core.callee import call
+from kernels_core.modules import ModuleKernel, as_kernel
 from kernels_core.standin import refuses_leaves, uncompiled
 
 
 class Trial:
     """Calls the kernel on candidates; remembers why the first one failed."""
 
-    def __init__(self, kernel: Callable[..., Any], device: str) -> None:
+    def __init__(self, kernel: Callable[..., Any], device: str, dtype: torch.dtype) -> None:
         """Try what a compiled kernel was made of: nothing is compiled for shapes that are only tried."""
-        self.kernel, self.device = uncompiled(kernel) or kernel, device
+        found = as_kernel(kernel)
+        module = found if isinstance(found, ModuleKernel) else None
+        self.kernel = module.plain_function() if module is not None else uncompiled(kernel) or kernel
+        self.device, self.weights = device, {} if module is None else module.values(dtype, device)
         self.first_error = ""
         self.last: BaseException | None = None
 
@@ -69,8 +73,9 @@ class Trial:
 
     def _leaves(self, inputs: Sequence[Input], fake: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
         values = _empty(inputs, self.device) if fake else draw(inputs, 0, self.device).values
+        weights = {n: torch.zeros_like(t) if fake else t for n, t in self.weights.items()}
         tensors = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-        return values, [t.requires_grad_() for t in tensors]
+        return {**values, **weights}, [t.requires_grad_() for t in tensors]
 
 
 def _empty(inputs: Sequence[Input], device: str) -> dict[str, Any]:

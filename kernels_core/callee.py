@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernels_core.errors import TraceError
+from kernels_core.modules import ModuleKernel
 from kernels_core.standin import forward_of, is_function_class, python_of_operator, uncompiled
 from kernels_core.tracing import named_tensors, signature_of, with_tensors
 
@@ -32,10 +33,12 @@ def plain_function(kernel: Any) -> Callable[..., Any]:
         return forward_of(found)
     if isinstance(kernel, functools.partial):
         return functools.partial(plain_function(kernel.func), *kernel.args, **kernel.keywords)
+    if isinstance(kernel, torch.nn.Module):
+        return ModuleKernel(kernel).plain_function()
     if (original := uncompiled(kernel)) is not None:
         return plain_function(original)
-    if isinstance(kernel, torch.nn.Module):
-        return kernel.forward
+    if isinstance(kernel, ModuleKernel):
+        return kernel.plain_function()
     return python_of_operator(kernel) or kernel
 
 

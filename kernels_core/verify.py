@@ -25,6 +25,7 @@ from kernels_core.callee import call, in_order, non_differentiable_outputs, plai
 from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
 from kernels_core.kernel import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
+from kernels_core.modules import ModuleKernel, as_kernel, reference_for
 from kernels_core.reference import Check, Reference, Result, reference
 from kernels_core.report import BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
@@ -71,6 +72,7 @@ def verify(
         ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
     """
     start, items = time.monotonic(), contract.select(battery)
+    function, inputs, wrt = _with_parameters(function, inputs, wrt)
     ref = _reference(function, reference, reference_backward, surrogate)
     arguments = _fit(function, ref, inputs)
     check = Check(ref, arguments, profile=profile, wrt=wrt, kinks=kinks)
@@ -119,8 +121,9 @@ def check(
     function: Callable[..., Any], args: Sequence[Any], *, reference: Callable[..., Any] | None = None, **options: Any
 ) -> Report:
     """Verify a kernel on positional arguments; options as in `verify`."""
-    ref = _reference(function, reference, None, False)
-    return verify(function, tracing.bind(ref.function, list(args), {}), reference=ref, **options)
+    kernel = as_kernel(function)
+    ref = _reference(kernel, reference, None, False)
+    return verify(kernel, tracing.bind(ref.function, list(args), {}), reference=ref, **options)
 
 
 def assert_covered(
@@ -161,9 +164,23 @@ def _reference(
     surrogate: bool,
 ) -> Reference:
     if given is not None:
-        return reference(given, backward=backward, surrogate=surrogate)
+        return reference(reference_for(function, given), backward=backward, surrogate=surrogate)
     own, name = plain_function(function), title_of(function)
     return reference(own, backward=backward, surrogate=surrogate, name=name if own is function else f"{name}.forward")
+
+
+def _with_parameters(
+    function: Callable[..., Any], inputs: Mapping[str, Any], wrt: Sequence[str] | None
+) -> tuple[Callable[..., Any], Mapping[str, Any], Sequence[str] | None]:
+    """Return the kernel, its inputs and what is differentiated, the parameters of a module among them."""
+    kernel = as_kernel(function)
+    if not isinstance(kernel, ModuleKernel):
+        return function, inputs, wrt
+    complete = {**inputs, **{name: value for name, value in kernel.values().items() if name not in inputs}}
+    if wrt is None and kernel.frozen():
+        floating = [name for name, t in tracing.named_tensors(complete).items() if t.is_floating_point()]
+        wrt = [name for name in floating if name not in kernel.frozen()]
+    return kernel, complete, wrt
 
 
 def _fit(function: Callable[..., Any], ref: Reference, inputs: Mapping[str, Any]) -> dict[str, Any]:

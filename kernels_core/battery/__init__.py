@@ -13,6 +13,7 @@ import torch
 
 from kernels_core.battery import (
     batching,
+    buffers,
     forward_mode,
     frozen,
     layouts,
@@ -49,6 +50,7 @@ _REGISTERED: tuple[Item, ...] = (
     *forward_mode.ITEMS,
     *batching.ITEMS,
     *sizes.ITEMS,
+    *buffers.ITEMS,
 )
 
 ITEMS: dict[str, Item] = {item.name: item for item in _REGISTERED}

@@ -49,9 +49,14 @@ def test_catalogue_reference_is_loaded_by_name(folder: Path) -> None:
         ),
         ("kernels.py:number", "kernels.py:number is of type int: wanted something that can be called"),
         (
-            "kernels.py:Layer",
-            "kernels.py:Layer is a nn.Module class: wanted an autograd.Function, a callable or an nn.Module instance\n"
-            "name an instance, as in `kernel = Layer(...)` in the module",
+            "torch.nn:Linear",
+            "torch.nn:Linear: Linear is an nn.Module class that cannot be built without arguments: missing a required "
+            "argument: 'in_features'\nname an instance, or a function without arguments that returns one",
+        ),
+        (
+            "pathlib:Path",
+            "pathlib:Path is a class: wanted an autograd.Function, a callable or an nn.Module\n"
+            "name an instance, as in `kernel = Path(...)` in the module",
         ),
     ],
 )
