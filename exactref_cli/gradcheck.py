@@ -136,6 +136,7 @@ def _case(
         battery=tuple(options.battery),
         require_sensitivity=options.require_sensitivity,
         sizes=varied,
+        free=tuple(n for n in _names(chosen) if n not in given.values and n not in given.families),
         repeat=repeat(options, chosen, dtype, vary_sizes=bool(varied)),
         notes=_notes(chosen, given),
     )

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from exactref_cli.target import user_frames
+from kernels_core import families
 from kernels_core.errors import TargetError, UsageError, nearest
 from kernels_core.modules import ModuleKernel
 from kernels_core.tracing import named_tensors
@@ -180,16 +181,13 @@ def _tensor(given: TensorInput, generator: torch.Generator, smallest: int) -> Te
     if not given.dtype.is_floating_point:
         below = max(1, smallest if given.below is None else given.below)
         return torch.randint(below, given.shape, generator=generator).to(given.dtype)
-    return _floats(given.values, given.shape, generator).to(given.dtype)
+    numbers = families.draw(given.values, given.shape, generator, given.dtype)
+    if given.values == "normal" and given.shape == ():
+        numbers = _away_from_0_and_1(numbers)
+    return numbers.to(given.dtype)
 
 
-def _floats(family: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    if family == "normal":
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-    if family == "uniform":  # in [-1, 1)
-        return 2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1
-    if family == "positive":  # in [1/4, 4), even on a logarithmic scale: away from 0, where log and 1/x end
-        return torch.exp2(4 * torch.rand(shape, generator=generator, dtype=torch.float64) - 2)
-    if family in ("zeros", "ones"):
-        return torch.full(shape, float(family == "ones"), dtype=torch.float64)
-    raise UsageError(f"no family of values is called {family!r} for floating tensors\nknown: normal, uniform, positive")
+def _away_from_0_and_1(scalar: Tensor) -> Tensor:
+    """Return a scalar that neither vanishes nor does nothing as a factor: its size is in [1/4, 3/4] or above 5/4."""
+    size = scalar.abs() + 0.25
+    return torch.copysign(torch.where(size > 0.75, size + 0.5, size), scalar)

@@ -171,6 +171,7 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             kinks=check.kinks,
             require_sensitivity=check.require_sensitivity,
             battery=check.battery,
+            free=tuple(_label(place) for place, given in check.leaves() if not given.plain and given.values is None),
             sizes=_sizes(check, combination, seed, device),
             expect=check.expect,
             repeat=shlex.join(["exactref", "check", str(file.path), "--case", name]),
@@ -179,6 +180,12 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
 
 def _suffix(combination: Mapping[str, Any]) -> str:
     return "[" + ",".join(f"{key}={value}" for key, value in combination.items()) + "]" if combination else ""
+
+
+def _label(place: Iterable[str | int]) -> str:
+    """Return "xs[0]" for the place of an input in a spec, ("xs", "list", 0)."""
+    name, *rest = place
+    return f"{name}{''.join(f'[{key!r}]' for key in rest[1::2])}"
 
 
 def _drawn(make: Callable[[], inputs.Drawn], kernel: Any, device: str) -> inputs.Drawn:

@@ -33,6 +33,7 @@ class Case:
         battery: "all", "none" or names of items of the contract battery.
         sizes: further sizes for the battery.
         require_sensitivity: the format whose rounding every wider output and gradient must be able to show.
+        free: names of the tensor inputs that nobody gave values for.
         seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
     """
 
@@ -50,6 +51,7 @@ class Case:
     kinks: str = "accept"
     battery: str | tuple[str, ...] = "none"
     sizes: tuple[Size, ...] = ()
+    free: tuple[str, ...] = ()
     expect: str = "covered"
     repeat: str = ""
     notes: tuple[str, ...] = ()
@@ -165,7 +167,7 @@ def _verify(case: Case) -> Report:
         report = engine.verify(
             case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
             surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile, kinks=case.kinks,
-            name=case.name, battery=case.battery, settings=Settings(sizes=case.sizes),
+            name=case.name, battery=case.battery, settings=Settings(sizes=case.sizes, free=case.free, seed=case.seed),
         )  # fmt: skip
     return dataclasses.replace(
         report,

@@ -184,6 +184,15 @@ def reference_for(kernel: Any, given: Any) -> Any:
     return _function_of_parameters(kernel, other) if inspect.isroutine(other) else other
 
 
+def ignores_parameters(kernel: ModuleKernel, given: Any) -> bool:
+    """Return True where the reference is a function that takes none of the parameters: then they are no inputs."""
+    if not kernel.arguments or not inspect.isroutine(given):
+        return False
+    accepted = inspect.signature(given).parameters.values()
+    names = {name.replace(".", "_") for name in kernel.parameters}
+    return not any(p.name in names or p.kind is p.VAR_KEYWORD for p in accepted)
+
+
 def _with_state_of(kernel: ModuleKernel, other: ModuleKernel) -> ModuleKernel:
     if list(kernel.parameters) != list(other.parameters) and set(kernel.parameters) != set(other.parameters):
         raise UsageError(

@@ -102,6 +102,7 @@ class Program:
         constants: step number -> tensor, for tensors that the reference closes over.
         outputs: names of the results ("output", "grad_A") -> Ref, or None for a gradient that is zero.
         output_metas: shape and dtype of each result.
+        value_free: traced on tensors without values, so that the program is the same for all of them.
     """
 
     steps: tuple[Step, ...]
@@ -109,6 +110,7 @@ class Program:
     constants: Mapping[int, torch.Tensor]
     outputs: Mapping[str, Ref | None]
     output_metas: Mapping[str, Meta]
+    value_free: bool = False
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the results of the program of a forward, computed by PyTorch's own operations in their own dtypes."""

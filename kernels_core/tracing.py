@@ -11,6 +11,7 @@ Source: torch.fx.experimental.proxy_tensor, torch.func, torch._decomp (PyTorch 2
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import logging
@@ -34,6 +35,7 @@ from kernels_core.rules import registry
 from kernels_core.standin import functions_as_forwards, refuses_leaves
 
 Arguments = Mapping[str, Any]
+_VALUE_FREE = "exactref_value_free"  # key of a graph's meta
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -219,9 +221,9 @@ def _traced(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -
     options: dict[str, Any] = {"decomposition_table": _decompositions()}
     with _caller_state_kept():
         try:
-            return _of_known_shapes(
-                make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain)
-            )
+            graph = make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True, **options)(*plain)
+            graph.meta[_VALUE_FREE] = True
+            return _of_known_shapes(graph)
         except TraceError:
             raise
         except Exception as fake_error:
@@ -323,7 +325,8 @@ def to_program(
 ) -> Program:
     """Return the program of a graph; nodes not in `forward` (where given) belong to the derivative."""
     program = without_dead_steps(_Translation(graph, inputs, names, sources, forward).program())
-    return with_determinants(with_relu_arguments(with_extremum_weights(program)))
+    program = with_determinants(with_relu_arguments(with_extremum_weights(program)))
+    return dataclasses.replace(program, value_free=graph.meta.get(_VALUE_FREE, False))
 
 
 class _Translation:

@@ -9,6 +9,7 @@ Three ways to ask for it:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import time
@@ -25,7 +26,7 @@ from kernels_core.callee import call, in_order, non_differentiable_outputs, plai
 from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
 from kernels_core.kernel import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
-from kernels_core.modules import ModuleKernel, as_kernel, reference_for
+from kernels_core.modules import ModuleKernel, as_kernel, ignores_parameters, reference_for
 from kernels_core.reference import Check, Reference, Result, reference
 from kernels_core.report import BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
@@ -72,7 +73,7 @@ def verify(
         ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
     """
     start, items = time.monotonic(), contract.select(battery)
-    function, inputs, wrt = _with_parameters(function, inputs, wrt)
+    function, inputs, wrt = _with_parameters(function, inputs, wrt, reference)
     ref = _reference(function, reference, reference_backward, surrogate)
     arguments = _fit(function, ref, inputs)
     check = Check(ref, arguments, profile=profile, wrt=wrt, kinks=kinks)
@@ -104,7 +105,7 @@ def verify(
             subject = contract.Subject(
                 function, inputs, arguments, check, tuple(upstream), results, outputs, gradients,
                 frozenset(row.name for row in rows if row.verdict is Verdict.VIOLATED), again,
-                settings or contract.Settings(),
+                dataclasses.replace(settings or contract.Settings(), insist=_asks_for_a_family(battery)),
             )  # fmt: skip
             tested = contract.run(subject, items, time.monotonic() - start)
     except KernelRaisedError as error:
@@ -169,13 +170,22 @@ def _reference(
     return reference(own, backward=backward, surrogate=surrogate, name=name if own is function else f"{name}.forward")
 
 
+def _asks_for_a_family(battery: str | Sequence[str]) -> bool:
+    return any(name.startswith("values_") for name in ([battery] if isinstance(battery, str) else battery))
+
+
 def _with_parameters(
-    function: Callable[..., Any], inputs: Mapping[str, Any], wrt: Sequence[str] | None
+    function: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    wrt: Sequence[str] | None,
+    reference: Callable[..., Any] | None,
 ) -> tuple[Callable[..., Any], Mapping[str, Any], Sequence[str] | None]:
     """Return the kernel, its inputs and what is differentiated, the parameters of a module among them."""
     kernel = as_kernel(function)
     if not isinstance(kernel, ModuleKernel):
         return function, inputs, wrt
+    if ignores_parameters(kernel, reference):
+        return kernel.module, {name: value for name, value in inputs.items() if name not in kernel.arguments}, wrt
     complete = {**inputs, **{name: value for name, value in kernel.values().items() if name not in inputs}}
     if wrt is None and kernel.frozen():
         floating = [name for name, t in tracing.named_tensors(complete).items() if t.is_floating_point()]

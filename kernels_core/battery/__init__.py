@@ -25,6 +25,7 @@ from kernels_core.battery import (
     sharing,
     sizes,
     upstream,
+    values,
 )
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.subject import Settings, Size, Subject
@@ -51,6 +52,7 @@ _REGISTERED: tuple[Item, ...] = (
     *batching.ITEMS,
     *sizes.ITEMS,
     *buffers.ITEMS,
+    *values.ITEMS,
 )
 
 ITEMS: dict[str, Item] = {item.name: item for item in _REGISTERED}
@@ -68,9 +70,11 @@ def select(asked: str | Sequence[str]) -> tuple[Item, ...]:
     names = [asked] if isinstance(asked, str) else list(asked)
     if names == ["all"]:
         return tuple(ITEMS.values())
+    if "values" in names:  # all families
+        names += [name for name in ITEMS if name.startswith("values_")]
     for name in names:
-        if name not in ITEMS and name != "none":
-            known = f"known: all, none, {', '.join(ITEMS)}"
+        if name not in ITEMS and name != "values" and name != "none":
+            known = f"known: all, none, values, {', '.join(ITEMS)}"
             raise UsageError(f"no battery item is called {name!r}{nearest(str(name), ITEMS)}\n{known}")
     return tuple(item for name, item in ITEMS.items() if name in names)
 

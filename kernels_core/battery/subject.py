@@ -36,10 +36,16 @@ class Settings:
     Attributes:
         sizes: further sizes of the inputs, where they are free.
         nondet_tol: the largest difference between calls on the same inputs; None takes any, and reports it.
+        free: names of the tensor inputs that nobody gave values for, so that families of values may be tried.
+        seed: of those.
+        insist: the items were asked for by name, so that a family of values is judged by its intervals alone.
     """
 
     sizes: Sequence[Size] = ()
     nondet_tol: float | None = None
+    free: Collection[str] = ()
+    seed: int = 0
+    insist: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
