@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from exactref_cli import exits
+from exactref_cli import exits, familiar
 from kernels_core.errors import ExactRefError, TargetError
 
 app = typer.Typer(
@@ -68,6 +68,11 @@ def gradcheck(
     wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only: A,B.")] = None,
     mode: Annotated[str | None, typer.Option(help="train or eval, of a module; the one that it is in if none.")] = None,
     battery: Annotated[list[str] | None, typer.Option(help="all, none or the name of a contract item.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="A contract item to leave out.")] = None,
+    nondet_tol: Annotated[float | None, typer.Option(help="Largest difference between calls; any, if none.")] = None,
+    surrogate: Annotated[
+        bool, typer.Option("--surrogate", help="The declared backward is meant to differ from the derivative.")
+    ] = False,
     vary_sizes: Annotated[bool, typer.Option("--vary-sizes", help="Let the battery vary given shapes too.")] = False,
     require_sensitivity: Required = None,
     form: Format = "table",
@@ -79,7 +84,8 @@ def gradcheck(
 
     asked = quick.Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
-        kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes, mode,
+        kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes, mode, without or (), nondet_tol,
+        surrogate,
     )  # fmt: skip
     raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx)))
 
@@ -99,6 +105,16 @@ def check(
     cases = plan.select(plan.from_specs(plan.spec_files(paths)), case or ())
     cases = plan.requiring(cases, require_sensitivity)
     raise typer.Exit(deliver.deliver(cases, form, output, _debug(ctx)))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the spec, for editors."""
+    import json
+
+    from exactref_cli.schema import Spec
+
+    sys.stdout.write(json.dumps(Spec.model_json_schema(), indent=2) + "\n")
 
 
 @app.command("list")
@@ -122,7 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: a mistake of the user is one message and code 2, a bug of ours code 3."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        app(words, prog_name="exactref")
+        app(familiar.translated(words), prog_name="exactref")
     except SystemExit as stop:
         if stop.code == exits.INTERRUPTED:
             sys.stderr.write("interrupted: the cases that were not finished are not decided\n")

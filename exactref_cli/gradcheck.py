@@ -40,6 +40,9 @@ class Options:
     require_sensitivity: str | None = None
     vary_sizes: bool = False
     mode: str | None = None
+    without: Sequence[str] = ()
+    nondet_tol: float | None = None
+    surrogate: bool = False
 
 
 def cases(options: Options) -> list[Case]:
@@ -76,6 +79,9 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str, *, vary
         if getattr(options, key) is not None:
             words += [f"--{key.replace('_', '-')}", getattr(options, key)]
     words += ["--device", options.device] * (options.device != "cpu")
+    words += [word for name in options.without for word in ("--without", name)]
+    words += ["--surrogate"] * options.surrogate
+    words += ["--nondet-tol", str(options.nondet_tol)] if options.nondet_tol is not None else []
     words += ["--mode", options.mode] if options.mode is not None else []
     words += ["--kinks", options.kinks] * (options.kinks != "accept")
     for name in options.wrt:
@@ -133,13 +139,26 @@ def _case(
         device=options.device,
         profile=options.profile or default_profile(options.device),
         kinks=options.kinks,
-        battery=tuple(options.battery),
+        battery=_items(options),
+        nondet_tol=options.nondet_tol,
+        surrogate=options.surrogate,
         require_sensitivity=options.require_sensitivity,
         sizes=varied,
         free=tuple(n for n in _names(chosen) if n not in given.values and n not in given.families),
         repeat=repeat(options, chosen, dtype, vary_sizes=bool(varied)),
         notes=_notes(chosen, given),
     )
+
+
+def _items(options: Options) -> tuple[str, ...]:
+    if not options.without:
+        return tuple(options.battery)
+    out = {item.name for item in select(options.without)}
+    kept = [item.name for item in select(options.battery) if item.name not in out]
+    families = [name for name in kept if name.startswith("values_")]
+    if families and list(options.battery) == ["all"]:  # as a group: by name, each would be judged more strictly
+        kept = [name for name in kept if name not in families] + ["values"] * (not any("values" in n for n in out))
+    return tuple(kept) or ("none",)
 
 
 def _draw(
@@ -256,6 +275,12 @@ def _require_items(options: Options) -> None:
         select(options.battery)
     except UsageError as error:
         raise UsageError(f"--battery: {error}") from None
+    try:
+        select(options.without)
+    except UsageError as error:
+        raise UsageError(f"--without: {error}") from None
+    if options.surrogate and options.reference_backward is None:
+        raise UsageError("--surrogate: wanted a --reference-backward that is the surrogate, found none")
 
 
 def _require_words(options: Options) -> None:

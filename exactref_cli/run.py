@@ -33,6 +33,7 @@ class Case:
         battery: "all", "none" or names of items of the contract battery.
         sizes: further sizes for the battery.
         require_sensitivity: the format whose rounding every wider output and gradient must be able to show.
+        nondet_tol: the largest difference between calls on the same inputs; None takes any.
         free: names of the tensor inputs that nobody gave values for.
         seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
     """
@@ -52,6 +53,7 @@ class Case:
     battery: str | tuple[str, ...] = "none"
     sizes: tuple[Size, ...] = ()
     free: tuple[str, ...] = ()
+    nondet_tol: float | None = None
     expect: str = "covered"
     repeat: str = ""
     notes: tuple[str, ...] = ()
@@ -167,7 +169,8 @@ def _verify(case: Case) -> Report:
         report = engine.verify(
             case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
             surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile, kinks=case.kinks,
-            name=case.name, battery=case.battery, settings=Settings(sizes=case.sizes, free=case.free, seed=case.seed),
+            name=case.name, battery=case.battery,
+            settings=Settings(sizes=case.sizes, free=case.free, seed=case.seed, nondet_tol=case.nondet_tol),
         )  # fmt: skip
     return dataclasses.replace(
         report,

@@ -1,0 +1,88 @@
+"""At a kink any element of the subdifferential is accepted and counted, or PyTorch's convention is insisted on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kernels_core.report import Verdict
+from kernels_core.verify import verify
+
+Tensor = torch.Tensor
+X = torch.tensor([[-1.5, 0.0, 2.0, 2.0], [0.0, 0.5, -0.5, 1.0]])
+Y = torch.tensor([[-1.5, 1.0, 2.0, 0.0], [0.0, 0.25, 0.5, 1.0]])
+
+
+def with_gradient(plain: Callable[..., Tensor], gradient: Callable[..., Any]) -> Any:
+    """Return a Function with the values of `plain` and gradients of its own."""
+
+    class Kernel(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+            ctx.save_for_backward(*inputs)
+            return plain(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            return gradient(grad, *ctx.saved_tensors)
+
+    return Kernel
+
+
+def first_of_ties(grad: Tensor, x: Tensor) -> Tensor:
+    return torch.zeros_like(x).scatter_(-1, x.argmax(-1, keepdim=True), grad[:, None])
+
+
+# name: (the function, its inputs, another subgradient, what is none)
+KINKS: dict[str, tuple[Any, tuple[Tensor, ...], Any, Any]] = {
+    "relu": (torch.relu, (X,), lambda g, x: g * (x >= 0), lambda g, x: g * (x > 0) - g * (x == 0)),
+    "abs": (torch.abs, (X,), lambda g, x: g * torch.where(x >= 0, 1.0, -1.0),
+            lambda g, x: g * torch.where(x == 0, 2.0, x.sign())),
+    "clamp": (lambda x: x.clamp(0, 2), (X,), lambda g, x: g * ((x > 0) & (x < 2)),
+              lambda g, x: g * ((x >= 0) & (x < 2)) + 1.5 * g * (x == 2)),
+    "maximum": (torch.maximum, (X, Y), lambda g, x, y: (g * (x >= y), g * (x < y)),
+                lambda g, x, y: (g * (x >= y), g * (x <= y) + g * (x == y))),
+    "amax": (lambda x: x.amax(-1), (X,), first_of_ties, lambda g, x: g[:, None] * (x == 2) + 0 * x),
+}  # fmt: skip
+
+
+def run(kernel: Any, plain: Any, inputs: tuple[Tensor, ...], kinks: str) -> Any:
+    return verify(kernel, dict(zip("xy", inputs, strict=False)), reference=named(plain, len(inputs)), kinks=kinks)
+
+
+def named(plain: Any, count: int) -> Any:
+    return (lambda x: plain(x)) if count == 1 else (lambda x, y: plain(x, y))
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_pytorchs_own_choice_is_covered_either_way(name: str) -> None:
+    plain, inputs, _, _ = KINKS[name]
+    assert run(named(plain, len(inputs)), plain, inputs, "convention").covered
+    assert run(named(plain, len(inputs)), plain, inputs, "accept").covered
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_another_subgradient_is_accepted_and_counted_unless_the_convention_is_asked_for(name: str) -> None:
+    plain, inputs, other, _ = KINKS[name]
+    kernel = with_gradient(plain, other)
+    accepted = run(kernel, plain, inputs, "accept")
+    assert accepted.covered
+    assert sum(row.kinks for row in accepted.tensors) > 0
+    assert run(kernel, plain, inputs, "convention").verdict is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_what_is_no_subgradient_is_violated_either_way(name: str) -> None:
+    plain, inputs, _, wrong = KINKS[name]
+    for kinks in ("accept", "convention"):
+        assert run(with_gradient(plain, wrong), plain, inputs, kinks).verdict is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize("plain", [lambda x: x.sort(-1).values, lambda x: x.median(-1).values])
+def test_the_convention_of_sort_and_median_at_ties_is_pytorchs(plain: Any) -> None:
+    assert run(lambda x: plain(x), plain, (X,), "convention").covered
+    backwards = with_gradient(plain, lambda g, x: 2 * torch.autograd.functional.vjp(plain, x, g)[1])
+    assert run(backwards, plain, (X,), "convention").verdict is Verdict.VIOLATED
