@@ -24,6 +24,7 @@ import torch.overrides
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
+from kernels_core.complex_numbers import WHOLE, has_complex, has_complex_value, real_call
 from kernels_core.composites import composites_first
 from kernels_core.decompositions import MORE
 from kernels_core.determinant import with_determinants
@@ -195,7 +196,7 @@ def nodes_so_far() -> set[str]:
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     rules = registry()
     table = {**torch._decomp.decomposition_table, **MORE}
-    return {op: rule for op, rule in table.items() if str(op) not in rules}
+    return {op: rule for op, rule in table.items() if str(op) not in rules and op not in WHOLE}
 
 
 @contextlib.contextmanager
@@ -212,12 +213,17 @@ def _caller_state_kept() -> Iterator[None]:
 def to_graph(function: Callable[..., Any], arguments: list[list[torch.Tensor]], sources: dict[str, str],
              before: set[str]) -> torch.fx.GraphModule:  # fmt: skip
     """Return the traced graph without mutation; `sources` and `before` are kept in step with its node names."""
-    return _without_mutation(_traced(function, arguments), arguments, sources, before)
+    graph = _traced(function, arguments)
+    if has_complex(graph):
+        graph = _followed(_RealFollower(graph), arguments, sources, before)
+    return _without_mutation(graph, arguments, sources, before)
 
 
-def _traced(function: Callable[..., Any], arguments: list[list[torch.Tensor]]) -> torch.fx.GraphModule:
+def _traced(
+    function: Callable[..., Any], arguments: list[list[torch.Tensor]], *, mutates: bool = True
+) -> torch.fx.GraphModule:
     plain = [[t.detach() for t in group] for group in arguments]
-    functional = torch.func.functionalize(function)
+    functional = torch.func.functionalize(function) if mutates else function
     options: dict[str, Any] = {"decomposition_table": _decompositions()}
     with _caller_state_kept():
         try:
@@ -242,8 +248,14 @@ def _without_mutation(
     """Return the graph with the in-place operations of PyTorch's decompositions made functional; names are kept."""
     if not any(isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable for n in graph.graph.nodes):
         return graph
-    follower = _Follower(graph)
-    again = _traced(lambda *given: follower.run(*given), arguments)
+    return _followed(_Follower(graph), arguments, sources, before)
+
+
+def _followed(
+    follower: _Follower, arguments: list[list[torch.Tensor]], sources: dict[str, str], before: set[str]
+) -> torch.fx.GraphModule:
+    """Return the graph traced once more by a follower; names are kept."""
+    again = _traced(lambda *given: follower.run(*given), arguments, mutates=follower.mutates)
     found = {new: sources[old] for new, old in follower.origins.items() if old in sources}
     forward = {new for new, old in follower.origins.items() if old in before}
     sources.clear()
@@ -255,6 +267,8 @@ def _without_mutation(
 
 class _Follower(torch.fx.Interpreter):
     """Runs a graph under a tracer and remembers which node each new node came from."""
+
+    mutates = True
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
         super().__init__(graph)
@@ -269,6 +283,19 @@ class _Follower(torch.fx.Interpreter):
                     break
                 self.origins[new.name] = n.name
         return result
+
+
+class _RealFollower(_Follower):
+    """Runs a graph with every complex value as two real ones; ComplexTensors cannot be functionalized."""
+
+    mutates = False
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        self.complex_result = has_complex_value(n)
+        return super().run_node(n)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return real_call(target, args, dict(kwargs), self.complex_result)
 
 
 def _of_known_shapes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -39,6 +39,7 @@ from kernels_core.rules import (
     sorting,
     special_functions,
     sums,
+    transforms,
     vector_norms,
 )
 from kernels_core.rules.aliases import ALIASES
@@ -77,6 +78,7 @@ FAMILIES: tuple[Family, ...] = (
     sorting.FAMILY,
     special_functions.FAMILY,
     sums.FAMILY,
+    transforms.FAMILY,
     vector_norms.FAMILY,
 )
 

@@ -1,0 +1,165 @@
+"""Complex numbers inside a reference, as pairs of real ones.
+
+A traced graph with complex tensors in it is traced once more with each of them carried by PyTorch's ComplexTensor: its
+operations are real ones on its two parts: these have rules. What comes in and goes out is real. A product is
+re re - im im and re im + im re, each operation granted its rounding; Fourier transforms are one operation of their own
+(rules/transforms.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.complex_tensor._core import ComplexTensor
+
+from kernels_core.errors import UnsupportedOperation
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+# PyTorch would decompose these into writing to the parts of a complex tensor.
+WHOLE = frozenset({aten.complex.default, aten.polar.default})
+_REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+@torch.library.custom_op("exactref::dft", mutates_args=())
+def dft(re: Tensor, im: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> tuple[Tensor, Tensor]:
+    """The discrete Fourier transform along `dim`; normalization by 1, 1/sqrt(n), 1/n for 0, 1, 2 as in ATen."""
+    value = aten._fft_c2c(torch.complex(re, im), list(dim), normalization, forward)
+    return value.real.clone(), value.imag.clone()
+
+
+@dft.register_fake
+def _(re: Tensor, im: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(re), torch.empty_like(im)
+
+
+def has_complex(graph: torch.fx.GraphModule) -> bool:
+    """Return True where a node of the graph has a complex value."""
+    return any(has_complex_value(node) for node in graph.graph.nodes)
+
+
+def has_complex_value(node: torch.fx.Node) -> bool:
+    """Return True where the result of a node, or one of them, is complex."""
+    return _is_complex(node.meta.get("val", node.meta.get("tensor_meta")))
+
+
+def _is_complex(value: Any) -> bool:
+    leaves = torch.utils._pytree.tree_leaves(value)
+    return any(getattr(leaf, "dtype", None) in _REAL for leaf in leaves)
+
+
+def _parts(value: Any) -> tuple[Tensor, Tensor]:
+    if isinstance(value, ComplexTensor):
+        return value.re, value.im
+    if value.dtype in _REAL:
+        pair = torch.view_as_real(value.resolve_conj())
+        return pair[..., 0], pair[..., 1]
+    return value, torch.zeros_like(value)
+
+
+def _transformed(value: Any, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+    return ComplexTensor(*dft(*_parts(value), list(dim), normalization, forward)) if dim else value
+
+
+def _r2c(x: Any, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+    value = _transformed(x, dim, normalization, True)
+    return value.narrow(dim[-1], 0, x.shape[dim[-1]] // 2 + 1) if onesided else value
+
+
+def _c2r(value: Any, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
+    """The other dimensions first; then the last one, completed by symmetry, whose ends count by their real parts."""
+    last, n = dim[-1], int(last_dim_size)
+    re, im = _parts(_transformed(value, dim[:-1], normalization, False))
+    half = n // 2 + 1
+    places = torch.arange(half, device=re.device)
+    shape = [1] * re.dim()
+    shape[last] = half
+    ends = ((places == 0) | (2 * places == n)).reshape(shape)
+    re, im = re.narrow(last, 0, half), torch.where(ends, 0.0, im.narrow(last, 0, half))
+    mirrored = [part.narrow(last, 1, n - half).flip(last) for part in (re, im)]
+    re, im = torch.cat((re, mirrored[0]), last), torch.cat((im, -mirrored[1]), last)
+    return dft(re, im, [last], normalization, False)[0]
+
+
+def _product(a: Any, b: Any) -> Any:
+    """A real factor multiplies both parts; two complex ones make four products."""
+    if not isinstance(a, ComplexTensor):
+        a, b = b, a
+    if isinstance(b, (int, float)) or (isinstance(b, Tensor) and not b.is_complex()):
+        return ComplexTensor(a.re * b, a.im * b)
+    re, im = (b.real, b.imag) if isinstance(b, complex) else _parts(b)
+    return ComplexTensor(a.re * re - a.im * im, a.re * im + a.im * re)
+
+
+def _complex(re: Tensor, im: Tensor) -> Any:
+    return ComplexTensor(*torch.broadcast_tensors(re, im))
+
+
+def _from_pairs(pairs: Tensor) -> Any:
+    return ComplexTensor(pairs[..., 0], pairs[..., 1])
+
+
+def _to_pairs(value: Any) -> Tensor:
+    return torch.stack(_parts(value), -1)
+
+
+def _to_copy(value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    re, im = _parts(value)
+    if dtype is None or dtype in _REAL:
+        wanted = _REAL[dtype] if dtype else re.dtype
+        return ComplexTensor(re.to(wanted), im.to(wanted))
+    return re.to(dtype)
+
+
+def _made(factory: Callable[..., Tensor]) -> Callable[..., Any]:
+    def make(*args: Any, dtype: torch.dtype, **options: Any) -> Any:
+        value = factory(*args, dtype=_REAL[dtype], **options)
+        return ComplexTensor(value, torch.zeros_like(value))
+
+    return make
+
+
+_TABLE: Mapping[Any, Callable[..., Any]] = {
+    aten._fft_r2c.default: _r2c,
+    aten._fft_c2c.default: _transformed,
+    aten._fft_c2r.default: _c2r,
+    aten.complex.default: _complex,
+    aten.polar.default: lambda size, angle: ComplexTensor(size * torch.cos(angle), size * torch.sin(angle)),
+    aten.mul.Scalar: _product,
+    aten.mul.Tensor: _product,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.view_as_complex.default: _from_pairs,
+    aten.view_as_real.default: _to_pairs,
+    aten._to_copy.default: _to_copy,
+    aten.zeros.default: _made(torch.zeros),
+    aten.ones.default: _made(torch.ones),
+    aten.full.default: _made(torch.full),
+    aten.resolve_conj.default: lambda value: value,
+    aten.real.default: lambda value: _parts(value)[0],
+    aten.imag.default: lambda value: _parts(value)[1],
+}
+
+
+def real_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], complex_result: bool) -> Any:
+    """Return the result of one node of the graph, complex values as ComplexTensors.
+
+    Raises:
+        UnsupportedOperation: a complex operation without a form in real ones.
+    """
+    # what is written to may be a view of a complex tensor, whose parts would not see it
+    if target not in _TABLE and isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        raise UnsupportedOperation(str(target), "", "a complex tensor cannot be written to here")
+    given = any(isinstance(leaf, ComplexTensor) for leaf in torch.utils._pytree.tree_leaves((args, kwargs)))
+    if not given and not complex_result:
+        return target(*args, **kwargs)
+    result = _TABLE.get(target, target)(*args, **kwargs)
+    if any(
+        _is_complex(leaf) and not isinstance(leaf, ComplexTensor) for leaf in torch.utils._pytree.tree_leaves(result)
+    ):
+        raise UnsupportedOperation(str(target), "", "it has no form in real numbers here")
+    return result

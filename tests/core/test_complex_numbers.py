@@ -1,0 +1,50 @@
+"""Complex numbers inside a reference: eager kernels covered, errors caught, what has no real form is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kernels_core.errors import TraceError
+from kernels_core.reference import reference
+from tests.core.rules.checker import check_rule
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "product": lambda a, b: a * b,
+    "quotient": lambda a, b: a / b,
+    "matrix product": lambda a, b: a @ b.mT,
+    "modulus": lambda a, b: torch.complex((a + b).abs(), b.real),
+    "conjugate": lambda a, b: a.conj() * b - b,
+    "exponential": lambda a, b: torch.exp(a) + b,
+    "parts": lambda a, b: torch.complex(a.imag, b.real),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_complex_operations_cover_eager_kernels_for_the(name: str) -> None:
+    torch.manual_seed(0)
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(FUNCTIONS[name](torch.view_as_complex(a), torch.view_as_complex(b)))
+
+    check_rule(function, [torch.randn(2, 3, 2), torch.randn(2, 3, 2)], [torch.float32], planted_ulp=256, caught=0.8)
+
+
+def test_a_filter_in_the_frequency_domain_covers_eager_kernels() -> None:
+    torch.manual_seed(1)
+    check_rule(
+        lambda x, h: torch.fft.irfft(torch.fft.rfft(x, 16) * torch.fft.rfft(h, 16), 16)[..., :12],
+        [torch.randn(2, 9), torch.randn(4)],
+        [torch.float32],
+        planted_ulp=8192,
+        caught=0.5,
+    )
+
+
+def test_a_complex_operation_without_a_real_form_is_named() -> None:
+    x = torch.randn(3, 3, 2)
+    with pytest.raises(TraceError, match="linalg"):
+        reference(lambda x: torch.view_as_real(torch.linalg.inv(torch.view_as_complex(x))))(x)
