@@ -12,6 +12,7 @@ import torch
 
 from kernels_core.interpolation import INTERPOLATIONS
 from kernels_core.losses import LOSSES
+from kernels_core.reflections import REFLECTIONS
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -94,6 +95,7 @@ def _pdist_backward(grad: Tensor, x: Tensor, p: float, distance: Tensor) -> Tens
 MORE: Mapping[Any, Callable[..., Any]] = {
     **INTERPOLATIONS,
     **LOSSES,
+    **REFLECTIONS,
     aten.hardshrink_backward.default: _shrink_backward,
     aten.softshrink_backward.default: _shrink_backward,
     aten._new_zeros_with_same_feature_meta.default: _new_zeros_like,
