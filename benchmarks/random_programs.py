@@ -117,6 +117,11 @@ def random_inputs(seed: int, dtype: torch.dtype) -> list[Tensor]:
     return [(torch.randn(shape, generator=generator) * draw.choice([0.1, 1, 1, 4])).to(dtype) for _ in range(3)]
 
 
+def _without_memory(*values: Any) -> bool:
+    """Return True where one is a zero that PyTorch's derivatives keep without memory, which cannot be read."""
+    return any(isinstance(v, Tensor) and (v.is_meta or v._is_zerotensor()) for v in values)
+
+
 class OverflowWatch(TorchDispatchMode):
     """Notices results that are infinite where every operand is finite: overflow of an intermediate is never legal."""
 
@@ -128,6 +133,8 @@ class OverflowWatch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and look at its result."""
         result = func(*args, **(kwargs or {}))
+        if _without_memory(result, *pytree.tree_leaves(args)):
+            return result
         if isinstance(result, Tensor) and result.is_floating_point() and not self.seen and bool(result.isinf().any()):
             tensors = [a for a in pytree.tree_leaves(args) if isinstance(a, Tensor) and a.is_floating_point()]
             self.seen = bool(tensors) and all(bool(t.isfinite().all()) for t in tensors)
@@ -145,7 +152,7 @@ class AnyOrder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace the operations that have another legal order."""
         name, kwargs = func.overloadpacket.__name__, kwargs or {}
-        if not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
+        if not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point() or _without_memory(*args):
             return func(*args, **kwargs)
         if name in ("mm", "bmm"):
             return self.product(args[0], args[1])

@@ -1,6 +1,8 @@
 """Random programs against legal evaluations: every one must be covered, and planted errors must be caught.
 
-python benchmarks/soundness.py --programs 20000 --dtype float32 --workers 2
+python benchmarks/soundness.py --programs 20000 --dtype float32 --workers 2 [--order first|double|jvp]
+
+The order is that of the derivatives: outputs and gradients, gradients of the gradients, or tangents by forward mode.
 """
 
 from __future__ import annotations
@@ -13,49 +15,94 @@ import multiprocessing
 import pathlib
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from benchmarks.random_programs import AnyOrder, OverflowWatch, random_inputs, random_program
 from kernels_core.coverage import Element
 from kernels_core.errors import UnsupportedOperation
-from kernels_core.reference import Check, reference
+from kernels_core.reference import Check, Result, reference
 
 Tensor = torch.Tensor
 
 
-def evaluate(program: Any, inputs: list[Tensor], upstream: Tensor, order: int | None) -> list[Tensor] | None:
-    """Return output and gradients, in PyTorch's own order for None, else in one drawn from the seed.
+class Case:
+    """One program at one set of inputs, with its upstream gradient and the vectors of the second order."""
+
+    def __init__(self, seed: int, dtype: torch.dtype) -> None:
+        """Draw everything from the seed."""
+        self.program, self.names = random_program(seed)
+        self.inputs = random_inputs(seed, dtype)
+        self.check = Check(reference(self.program), dict(zip("abc", self.inputs, strict=True)))
+        generator = torch.Generator().manual_seed(seed)
+        shape = self.check.forward.output_metas["output"].shape
+        self.upstream = torch.randn(shape, generator=generator).to(dtype)
+        self.vectors = [torch.randn(t.shape, generator=generator).to(dtype) for t in self.inputs]
+
+    def first(self) -> list[Tensor]:
+        """Return output and gradients."""
+        leaves = [t.clone().requires_grad_(True) for t in self.inputs]
+        result = self.program(*leaves)
+        grads = torch.autograd.grad(result, leaves, self.upstream, allow_unused=True)
+        return [result.detach(), *_filled(grads, self.inputs)]
+
+    def double(self) -> list[Tensor]:
+        """Return the gradients of the gradients, by the inputs and by the upstream gradient."""
+        leaves = [t.clone().requires_grad_(True) for t in (*self.inputs, self.upstream)]
+        result = self.program(*leaves[:-1])
+        first = torch.autograd.grad(result, leaves[:-1], leaves[-1], create_graph=True, allow_unused=True)
+        used = [(g, v) for g, v in zip(first, self.vectors, strict=True) if g is not None and g.requires_grad]
+        if not used:
+            return [torch.zeros_like(t) for t in leaves]
+        grads = torch.autograd.grad([g for g, _ in used], leaves, [v for _, v in used], allow_unused=True)
+        return _filled(grads, leaves)
+
+    def jvp(self) -> list[Tensor]:
+        """Return the tangent of the output."""
+        with forward_ad.dual_level():
+            duals = [forward_ad.make_dual(t, v) for t, v in zip(self.inputs, self.vectors, strict=True)]
+            return _filled([forward_ad.unpack_dual(self.program(*duals)).tangent], [self.upstream])
+
+    def admitted(self, order: str) -> list[Result]:
+        """Return what is admitted for the results of the method of that name."""
+        if order == "first":
+            return list(self.check.both([self.upstream]).values())
+        if order == "double":
+            given = {f"grad_{name}": v for name, v in zip("abc", self.vectors, strict=True)}
+            return list(self.check.second_order([self.upstream], given).values())
+        return list(self.check.tangents(dict(zip("abc", self.vectors, strict=True))).values())
+
+
+def _filled(grads: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(t) if g is None else g.detach() for t, g in zip(like, grads, strict=True)]
+
+
+def evaluate(case: Case, derivatives: str, order: int | None) -> list[Tensor] | None:
+    """Return the results, in PyTorch's own order for None, else in one drawn from the seed.
 
     None where an intermediate result overflowed: that is no legal evaluation.
     """
-    leaves, watch = [t.clone().requires_grad_(True) for t in inputs], OverflowWatch()
+    watch = OverflowWatch()
     with watch, contextlib.nullcontext() if order is None else AnyOrder(order):
-        result = program(*leaves)
-        grads = torch.autograd.grad(result, leaves, upstream, allow_unused=True)
-    if watch.seen:
-        return None
-    return [result.detach(), *(torch.zeros_like(t) if g is None else g for t, g in zip(inputs, grads, strict=True))]
+        found: list[Tensor] = getattr(case, derivatives)()
+    return None if watch.seen else found
 
 
-def check_program(seed: int, dtype: torch.dtype, orders: int = 2) -> dict[str, Any]:
+def check_program(seed: int, dtype: torch.dtype, orders: int = 2, derivatives: str = "first") -> dict[str, Any]:
     """Check one program; return counts by verdict, and the first violated tensor."""
-    program, names = random_program(seed)
-    inputs = random_inputs(seed, dtype)
     try:
-        check = Check(reference(program), dict(zip("abc", inputs, strict=True)))
-        upstream = torch.randn(
-            check.forward.output_metas["output"].shape, generator=torch.Generator().manual_seed(seed)
-        ).to(dtype)
-        results = list(check.both([upstream]).values())
+        case = Case(seed, dtype)
+        results = case.admitted(derivatives)
     except UnsupportedOperation as error:
         return {"unsupported": error.operation}
     counts: collections.Counter[str] = collections.Counter()
     for order in [None, *range(orders)]:
-        actuals = evaluate(program, inputs, upstream, None if order is None else 7919 * seed + order)
+        actuals = evaluate(case, derivatives, None if order is None else 7919 * seed + order)
         if actuals is None:
             counts["overflowed evaluations"] += 1
             continue
@@ -64,7 +111,7 @@ def check_program(seed: int, dtype: torch.dtype, orders: int = 2) -> dict[str, A
             for element in Element:
                 counts[element.name.lower()] += int((verdict == element).sum())
             if bool((verdict == Element.VIOLATED).any()):
-                return {"seed": seed, "names": names, "violated": result.name, "order": order}
+                return {"seed": seed, "names": case.names, "violated": result.name, "order": order}
     return dict(counts)
 
 
@@ -91,10 +138,10 @@ def tightness(seed: int) -> tuple[int, int]:
     return int((caught & usable).sum()), int(usable.sum())
 
 
-def _one(job: tuple[int, str]) -> dict[str, Any]:
+def _one(job: tuple[int, str, str]) -> dict[str, Any]:
     torch.set_num_threads(1)
     try:
-        return check_program(job[0], getattr(torch, job[1]))
+        return check_program(job[0], getattr(torch, job[1]), derivatives=job[2])
     except Exception as error:
         return {"seed": job[0], "error": f"{type(error).__name__}: {str(error)[:200]}"}
 
@@ -105,11 +152,12 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=20000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--order", choices=("first", "double", "jvp"), default="first", help="of the derivatives")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tightness", type=int, default=500)
     options = parser.parse_args()
     start, totals, bad = time.monotonic(), collections.Counter[str](), []
-    jobs = [(seed, options.dtype) for seed in range(options.first, options.first + options.programs)]
+    jobs = [(seed, options.dtype, options.order) for seed in range(options.first, options.first + options.programs)]
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for found in pool.imap_unordered(_one, jobs, chunksize=16):
             if "seed" in found:

@@ -18,6 +18,15 @@ def test_legal_evaluations_of_random_programs_are_covered(block, dtype):
         assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
 
 
+@pytest.mark.parametrize("derivatives", ["double", "jvp"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_legal_evaluations_of_higher_derivatives_are_covered(dtype, derivatives):
+    for seed in range(2_000_000, 2_000_012):
+        found = check_program(seed, dtype, orders=1, derivatives=derivatives)
+        assert "seed" not in found, found
+        assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
+
+
 def test_errors_of_64_roundings_are_caught_in_elementwise_programs():
     caught, planted = map(sum, zip(*(tightness(seed) for seed in range(60)), strict=True))
     assert planted > 1000
