@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernels_core.arithmetic import DISCRETE, Arithmetic, Local
 from kernels_core.enclosure import Enclosure, all_finite, exactly
 from kernels_core.errors import InvariantError, UsageError
+from kernels_core.fusion import fused
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step, replace_refs
 from kernels_core.rules import registry
@@ -92,6 +94,7 @@ def run_filter(
         kinks: let ties in comparisons be unsure, so that gradients take the hull of both sides.
         rad: False to leave |mid - exact| out.
     """
+    program = fused(program)
     arithmetic = Arithmetic(profile, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)
     found = {name: values[ref] for name, ref in program.outputs.items() if ref is not None}
@@ -216,6 +219,8 @@ def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arith
     whole = {ref: _Assembled(steps[ref.step].metas[ref.output].shape) for ref in used if ref.step in steps}  # type: ignore[union-attr]
     totals = {step.number: _Total() for step in run.closing}
 
+    read_last = _read_last(run, whole)
+
     def work(pieces: Iterator[tuple[int, tuple[slice, ...]]]) -> Arithmetic:
         own = dataclasses.replace(arithmetic, ties=0, rad_lost=False)
         locals_: dict[tuple[int, ...], list[Local]] = {}
@@ -225,7 +230,7 @@ def _evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arith
                 locals_[box] = [Local(own, step, box) for step in run.steps] + [
                     Local(own, step) for step in run.closing
                 ]
-            found = _evaluate_piece(run, number, piece, values, locals_[box], totals)
+            found = _evaluate_piece(run, number, piece, values, locals_[box], totals, read_last)
             for ref, assembled in whole.items():
                 assembled.put(piece, box, found[ref])
         return own
@@ -246,6 +251,7 @@ def _evaluate_piece(
     values: Values,
     locals_: list[Local],
     totals: Mapping[int, _Total],
+    read_last: Mapping[int, list[Ref]],
 ) -> dict[Ref, Enclosure]:
     """Return the results of the run's steps within one tile; parts of closing sums go to their totals."""
     found: dict[Ref, Enclosure] = {}
@@ -261,10 +267,21 @@ def _evaluate_piece(
         args, kwargs = replace_refs((step.args, step.kwargs), _each(operands))
         if step.number in totals:
             totals[step.number].add(number, registry()[step.name].partial(local, *args, **kwargs))  # type: ignore[misc]
-            continue
-        for output, value in enumerate(_apply(step, args, kwargs, operands, local)):
-            if value is not None:
-                found[Ref(step.number, output)] = _expanded(value, local.shape) if elementwise else value
+        else:
+            for output, value in enumerate(_apply(step, args, kwargs, operands, local)):
+                if value is not None:
+                    found[Ref(step.number, output)] = _expanded(value, local.shape) if elementwise else value
+        for ref in read_last.get(step.number, ()):
+            found.pop(ref, None)
+    return found
+
+
+def _read_last(run: Run, kept: Collection[Ref]) -> dict[int, list[Ref]]:
+    """Return, for each step of the run, the results within it that no later one reads: their memory is used again."""
+    last = {ref: step.number for step in (*run.steps, *run.closing) for ref in step.operands if ref not in kept}
+    found: dict[int, list[Ref]] = {}
+    for ref, number in last.items():
+        found.setdefault(number, []).append(ref)
     return found
 
 
@@ -353,8 +370,9 @@ class _Assembled:
         with self.lock:
             for name, part in given.items():
                 if part is not None and name not in self.parts:
-                    make = torch.zeros if self.begun else torch.empty  # zeros where earlier tiles had none
-                    self.parts[name] = make(self.shape, dtype=part.dtype, device=part.device)
+                    self.parts[name] = _room(self.shape, part)
+                    if self.begun:  # earlier tiles had none
+                        self.parts[name].zero_()
             self.begun = True
             present = list(self.parts)
         for name in present:
@@ -364,3 +382,14 @@ class _Assembled:
         if not self.parts:
             raise UsageError("an empty run has no value")
         return Enclosure(self.parts["mid"], self.parts.get("bound"), self.parts.get("unsure"))
+
+
+def _room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Return an empty tensor; in main memory numpy's, which asks the system for large pages where there are any.
+
+    Touching 32 MB for the first time in pages of 4 kB costs as much as ten operations on them.
+    """
+    if like.device.type != "cpu":
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
+    kind = like.new_empty(0).numpy().dtype
+    return torch.from_numpy(np.empty(shape, dtype=kind))
