@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+_PYTORCH = ("aten.", "prims.")  # other steps are the filter's own
+
 
 def listing() -> dict[str, list[dict[str, str]]]:
     """Return the three lists; every entry is a dict of texts with the same keys."""
@@ -16,7 +18,7 @@ def listing() -> dict[str, list[dict[str, str]]]:
     return {
         "references": [row for name, entry in catalogue().items() for row in _references(name, entry)],
         "profiles": [{"profile": name, "grants": profile.grants} for name, profile in PROFILES.items()],
-        "operations": [{"operation": name} for name in sorted(registry())],
+        "operations": [{"operation": name} for name in sorted(registry()) if name.startswith(_PYTORCH)],
     }
 
 

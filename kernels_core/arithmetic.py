@@ -34,6 +34,7 @@ INFLATE = 1 + 2.0**-47
 # What a discrete decision (a comparison, a rounding to an integer) must leave open around a bound: mid may be off
 # by 2^-26 of the bound (filter.py).
 DISCRETE = 1 + 2.0**-24
+_SCRATCH = 1 << 19  # elements; what is larger is no tile
 FLOAT64_FUNCTION_ULP = 4.0  # assumed of float64 elementary functions here; `exactref doctor` measures it
 
 
@@ -53,6 +54,7 @@ class Arithmetic:
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
         copies: what rules keep of exact operands that come back: an input of a product is read by its gradients too.
+        scratch: memory of the size of a tile for values that live for one operation; each thread has its own.
     """
 
     profile: Profile = dataclasses.field(default_factory=lambda: PROFILES["ieee"])
@@ -61,6 +63,7 @@ class Arithmetic:
     rad_lost: bool = False
     ties: int = 0
     copies: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    scratch: dict[torch.Size, torch.Tensor] = dataclasses.field(default_factory=dict)
 
 
 class Local:
@@ -112,7 +115,13 @@ class Local:
         return _factor(self.u, self.u_acc, self.dtype is not self.compute, ulp)
 
     def rounded(
-        self, mid: torch.Tensor, bound: torch.Tensor | None, ulp: float = 0.0, *, subnormal: bool = True
+        self,
+        mid: torch.Tensor,
+        bound: torch.Tensor | None,
+        ulp: float = 0.0,
+        *,
+        subnormal: bool = True,
+        own: bool = False,
     ) -> Enclosure:
         """Return the enclosure after the rounding of this operation.
 
@@ -121,22 +130,36 @@ class Local:
             bound: propagated bound, or None where the operands are exact.
             ulp: accuracy of the operation before its rounding.
             subnormal: False where the result is exact in the subnormal range: sums of values of the result's format.
+            own: True where nothing else reads `bound`, so that the result may take its memory.
         """
         relative = self.factor(ulp)
+        grown = (1 + relative) * INFLATE
+        if own and bound is not None and mid.shape == bound.shape and mid.numel() != 1:
+            result = bound.mul_(grown).add_(self.magnitude(mid), alpha=relative * INFLATE)
+            return Enclosure(mid, self._with_underflow(result, ulp, subnormal))
         result = mid.abs() if mid.numel() != 1 or bound is None else mid.abs().expand(bound.shape)
         if bound is None:
             result = result.mul_(relative * INFLATE)
         else:
-            grown = (1 + relative) * INFLATE
             if result.shape == bound.shape and mid.numel() != 1:
                 result = result.mul_(relative * INFLATE).add_(bound, alpha=grown)
             else:
                 result = torch.add(bound, result, alpha=relative / (1 + relative)).mul_(grown)
+        return Enclosure(mid, self._with_underflow(result, ulp, subnormal))
+
+    def _with_underflow(self, bound: torch.Tensor, ulp: float, subnormal: bool) -> torch.Tensor:
         if ulp:
-            result.add_(self.eta + self.smallest_normal)
-        elif subnormal:
-            result.add_(self.eta)
-        return Enclosure(mid, result)
+            return bound.add_(self.eta + self.smallest_normal)
+        return bound.add_(self.eta) if subnormal else bound
+
+    def magnitude(self, mid: torch.Tensor) -> torch.Tensor:
+        """Return |mid|, valid until the next call: its memory stays in the cache from step to step of a tile."""
+        if mid.numel() > _SCRATCH:
+            return mid.abs()
+        scratch = self.arithmetic.scratch
+        if mid.shape not in scratch:
+            scratch[mid.shape] = torch.empty(mid.shape, dtype=mid.dtype, device=mid.device)
+        return torch.abs(mid, out=scratch[mid.shape])
 
     def stored(self, value: Enclosure) -> Enclosure:
         """Return the enclosure after storing a value of the compute format in the result's format, if narrower."""

@@ -143,11 +143,15 @@ def _decide_part(
     if figures is not None:
         same = error if math.isfinite(float(error.sum())) else torch.where(actual == mid, 0.0, error)
         figures.see(same, mid, allowed, format_of(actual.dtype))
-    room = allowed * (1 - rad) if not isinstance(rad, torch.Tensor) else allowed - rad * _SLACK
-    room.sub_(error, alpha=_SLACK)  # the sign of a rounded difference is that of the comparison
-    if float(room.min()) >= 0 and float(allowed.max()) < torch.finfo(actual.dtype).max:
+    # how far the error is above what is allowed for certain; _SLACK also covers the rounding of the difference's terms
+    excess = (
+        torch.sub(error, allowed, alpha=(1 - rad) / _SLACK)
+        if not isinstance(rad, torch.Tensor)
+        else error - (allowed - rad * _SLACK) / _SLACK
+    )
+    if float(excess.max()) <= 0 and float(allowed.max()) < torch.finfo(actual.dtype).max:
         return None
-    return _decide_slowly(actual.detach().to(torch.float64), mid, allowed, rad, actual.dtype, error, room >= 0).cpu()
+    return _decide_slowly(actual.detach().to(torch.float64), mid, allowed, rad, actual.dtype, error, excess <= 0).cpu()
 
 
 def _decide_slowly(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,6 +31,11 @@ class _Norm:
     shape: tuple[int, ...]
     dims: tuple[int, ...]
     eps: float
+
+    @property
+    def row(self) -> Meta:
+        """Of the mean and of r."""
+        return Meta(tuple(1 if d in self.dims else n for d, n in enumerate(self.shape)), self.y.meta.dtype)
 
 
 def fused(program: Program) -> Program:
@@ -81,20 +86,21 @@ class _Calls:
     """The steps of a program by what they compute: `calls("aten.mul.Tensor", a, b)` is the Ref of a * b."""
 
     def __init__(self, program: Program) -> None:
-        self._found = {_key(s.name, s.args, s): Ref(s.number) for s in program.steps if s.op is not None and not s.kwargs}
+        called = [step for step in program.steps if step.op is not None and not step.kwargs]
+        self._found = {(step.name, *_normal(step)): Ref(step.number) for step in called}
 
     def __call__(self, name: str, *args: Any) -> Ref:
         """Return the result of this call; LookupError where the program has none."""
-        return self._found[_key(name, args, None)]
+        call = (name, *args)
+        return self._found[call]
 
 
-def _key(name: str, args: tuple[Any, ...], step: Step | None) -> Any:
-    if step is not None and name == "aten.sum.dim_IntList":
-        args = (args[0], normal_dims(args[1], len(step.operand_metas[0].shape)), *args[2:])
-    return name, repr(args) if name not in _PLAIN else args
-
-
-_PLAIN = frozenset({"aten.mul.Tensor", "aten.add.Tensor", "aten.neg.default"})
+def _normal(step: Step) -> tuple[Any, ...]:
+    """Return the arguments in a form that can be compared, the dimensions of a sum as non-negative numbers."""
+    args = tuple(arg if isinstance(arg, (Ref, int, float)) else str(arg) for arg in step.args)
+    if step.name != "aten.sum.dim_IntList":
+        return args
+    return args[0], normal_dims(step.args[1], len(step.operand_metas[0].shape)), *args[2:]
 
 
 def _gradient(norm: _Norm, step: Step, calls: _Calls) -> Ref | None:
@@ -102,7 +108,7 @@ def _gradient(norm: _Norm, step: Step, calls: _Calls) -> Ref | None:
     if step.name != "aten.mul.Tensor" or not step.backward or step.args[1] != norm.c or step.meta.shape != norm.shape:
         return None
     h, n = step.args[0], math.prod(norm.shape[d] for d in norm.dims)
-    shape = list(norm.shape)
+    shape = str(list(norm.shape))
     try:
         dot = calls("aten.sum.dim_IntList", Ref(step.number), norm.dims, True)
         slope = calls("aten.mul.Tensor", calls("aten.mul.Scalar", dot, -0.5),
@@ -118,13 +124,12 @@ def _gradient(norm: _Norm, step: Step, calls: _Calls) -> Ref | None:
 
 
 def _forward(norm: _Norm) -> Step:
-    row = Meta(tuple(1 if d in norm.dims else n for d, n in enumerate(norm.shape)), norm.y.meta.dtype)
+    row = norm.row
     return dataclasses.replace(norm.y, name="fused.normalize", args=(norm.x, norm.dims, norm.eps),
                                metas=(norm.y.meta, row, row), operand_metas=(norm.y.meta,))  # fmt: skip
 
 
 def _backward(norm: _Norm, h: Ref, dx: Step) -> Step:
-    row = _forward(norm).metas[1]
-    operands = (dx.meta, dx.meta, row, row)
+    operands = (dx.meta, dx.meta, norm.row, norm.row)
     args = (h, norm.x, Ref(norm.y.number, 1), Ref(norm.y.number, 2), norm.dims)
     return dataclasses.replace(dx, name="fused.normalize_backward", args=args, operand_metas=operands)

@@ -135,7 +135,7 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
     (x, x_bound), (y, y_bound) = parts(a), parts(b)
     if isinstance(y, float) and isinstance(x, torch.Tensor) and abs(y) >= 1 and math.frexp(abs(y))[0] == 0.5:
         return Enclosure(x * y, None if x_bound is None else x_bound * abs(y))  # a power of two scales exactly
-    bound = _product_bound(x, x_bound, y, y_bound)
+    bound = _product_bound(local, x, x_bound, y, y_bound)
     for rounding, (other, reach) in (
         (constant_rounding(local, b), (x, x_bound)),
         (constant_rounding(local, a), (y, y_bound)),
@@ -143,7 +143,7 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
         if rounding:
             bound = plus(bound, rounding * _upper(other, reach))
     mid = x * y
-    return exact_zeros(local, local.rounded(mid, as_tensor(bound, mid)), (x, x_bound), (y, y_bound))
+    return exact_zeros(local, local.rounded(mid, as_tensor(bound, mid), own=True), (x, x_bound), (y, y_bound))
 
 
 def exact_zeros(local: Local, value: Enclosure, *factors: tuple[Any, Any]) -> Enclosure:
@@ -158,16 +158,17 @@ def exact_zeros(local: Local, value: Enclosure, *factors: tuple[Any, Any]) -> En
     return Enclosure(value.mid, torch.where(zero & exact & bound.isfinite(), 0.0, bound))
 
 
-def _product_bound(x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
+def _product_bound(local: Local, x: Any, x_bound: Any, y: Any, y_bound: Any) -> Any:
+    """Return |x| Y + X (|y| + Y) in memory of its own, None for none."""
     if x_bound is None or y_bound is None:
         if y_bound is not None:
-            return _magnitude(x) * y_bound
-        return None if x_bound is None else x_bound * _magnitude(y)
+            x, y, x_bound = y, x, y_bound
+        return None if x_bound is None else x_bound * (local.magnitude(y) if isinstance(y, torch.Tensor) else abs(y))
     if x.numel() < y.numel():
         x, x_bound, y, y_bound = y, y_bound, x, x_bound
     bound = (_magnitude(x) + x_bound) if x_bound.shape != x.shape else _magnitude(x).add_(x_bound)
     bound = bound.mul_(y_bound) if _fits(y_bound.shape, bound.shape) else bound * y_bound
-    other = _magnitude(y)
+    other = local.magnitude(y)
     if _fits(x_bound.shape, bound.shape) and _fits(other.shape, bound.shape):
         return bound.addcmul_(x_bound, other)
     return torch.addcmul(bound, x_bound, other)
@@ -249,7 +250,8 @@ def factored(local: Local, a: Enclosure, *, compute: torch.dtype, roundings: int
         return a
     own = format_of(compute).unit_roundoff
     unit = roundings * own * (1 + roundings * own)  # (1 + u)^n - 1 <= n u (1 + n u) for n u <= 1
-    bound = a.bound.mul((1 + unit) * INFLATE).add_(a.mid.abs(), alpha=unit * INFLATE)
+    grown = (1 + unit) * INFLATE
+    bound = torch.add(a.bound, local.magnitude(a.mid), alpha=unit / (1 + unit)).mul_(grown)
     if bound.numel() and float(a.bound.min()) == 0:
         bound = torch.where(a.bound == 0, 0.0, bound)
     return Enclosure(a.mid, bound if all_finite(bound) else torch.where(a.mid.isfinite(), bound, a.bound))

@@ -7,7 +7,8 @@ tile is read a few times instead of a hundred; only mean(C^2) is bounded by Mink
 Forward, C and Y the bounds of c = x - m and y, mu and rho those of m and r = (v + eps)^(-1/2), X of x:
 
     C_j  = (1 + u) (X_j + mu) + u |c_j|
-    mean |c| C  = (1 + u) (mean |c| X + mu mean |c|) + u v,   mean(C^2)^(1/2) <= (1 + u) (mean(X^2)^(1/2) + mu) + u v^(1/2)
+    mean |c| C  = (1 + u) (mean |c| X + mu mean |c|) + u v
+    mean(C^2)^(1/2) <= (1 + u) (mean(X^2)^(1/2) + mu) + u v^(1/2)
     mean Q      = (1 + u) (2 mean |c| C + mean C^2) + u v     for the squares
     V    = ((n - 1) u (v + mean Q) + mean Q) (1 + 2 u) + 2 u v
     Y_j  = (1 + u) (|c_j| rho + C_j (r + rho)) + u |y_j|
@@ -34,7 +35,7 @@ from kernels_core.errors import InvariantError
 from kernels_core.rules.arithmetic import constant_rounding, divide, multiply
 from kernels_core.rules.functions import inverse_root, power
 from kernels_core.rules.record import Family, Rule
-from kernels_core.rules.special_groups import classed
+from kernels_core.rules.special_groups import classed, joined
 from kernels_core.rules.sums import mean_dims
 
 Tensor = torch.Tensor
@@ -58,7 +59,8 @@ class _Rows:
 
     def root(self, value: Tensor) -> Tensor:
         """Return the root of the sum of squares, rounded upwards."""
-        return torch.linalg.vector_norm(value, 2, self.dims, keepdim=True).mul_(self.more)
+        root: Tensor = torch.linalg.vector_norm(value, 2, self.dims, keepdim=True)
+        return root.mul_(self.more)
 
 
 def _rows(mid: Tensor, dims: Dims) -> tuple[_Rows, int]:
@@ -81,7 +83,8 @@ def normalize(local: Local, x: Enclosure, dims: Dims, eps: float) -> tuple[Enclo
     bound = torch.addcmul(shared, size, slope)
     if x.bound is not None:
         bound.addcmul_(x.bound, scale * ((1 + u) ** 2 * INFLATE))
-    return _row_classes(Enclosure(c.mul_(r.mid), bound), x, dims), mean, r
+    y = Enclosure(c.mul_(r.mid), bound)
+    return classed(y, x, dims, keepdim=True), mean, r
 
 
 def _variance_bound(
@@ -165,20 +168,11 @@ def _slope(local: Local, dot: Enclosure, rstd: Enclosure, n: int) -> Enclosure:
     return Enclosure(q.mid * 2, q.bound_or_zero() * 2)
 
 
-def _row_classes(value: Enclosure, x: Enclosure, dims: Dims) -> Enclosure:
-    """An infinity or NaN among the values of a row makes all of it NaN."""
-    return classed(value, x, dims, keepdim=True)
-
-
 def _by_both(value: Enclosure, h: Enclosure, x: Enclosure, dims: Dims) -> Enclosure:
     """A certain NaN or infinity of either operand makes its row NaN; an infinite result otherwise is not known."""
     if value.bound is None or all_finite(value.bound):
         return value
-    joined = Enclosure(torch.where(h.mid.isfinite(), x.mid, h.mid), None)
-    if h.bound is not None or x.bound is not None:
-        bound = torch.maximum(h.bound_or_zero().nan_to_num(torch.inf), x.bound_or_zero().nan_to_num(torch.inf))
-        joined = Enclosure(joined.mid, bound.expand(joined.shape))
-    found = classed(value, joined, dims, keepdim=True)
+    found = classed(value, joined(h, x), dims, keepdim=True)
     unknown = found.mid.isinf()
     return Enclosure(found.mid.masked_fill(unknown, torch.nan), found.bound_or_zero().masked_fill(unknown, torch.inf))
 

@@ -29,7 +29,7 @@ from kernels_core.rules.movement import before
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.scans import line
 from kernels_core.rules.softmax import exp_error
-from kernels_core.rules.special_groups import classed
+from kernels_core.rules.special_groups import classed, joined
 
 _MORE = 1 + 2.0**-20
 
@@ -116,12 +116,7 @@ def _by_both(value: Enclosure, grad: Enclosure, output: Enclosure, dim: int) -> 
     if value.bound is None or all_finite(value.bound):
         return value
     dims = (dim % value.mid.dim(),) if value.mid.dim() else ()
-    bound = None
-    if grad.bound is not None or output.bound is not None:
-        bound = torch.maximum(grad.bound_or_zero(), output.bound_or_zero().nan_to_num(nan=0.0, posinf=torch.inf))
-        bound = bound.expand(value.shape)
-    joined = Enclosure(torch.where(grad.mid.isfinite(), output.mid, grad.mid), bound)
-    return classed(value, joined, dims, keepdim=True)
+    return classed(value, joined(grad, output), dims, keepdim=True)
 
 
 def _cone(call: Any) -> list[np.ndarray]:

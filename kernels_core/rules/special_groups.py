@@ -31,6 +31,21 @@ def classed(value: Enclosure, a: Enclosure, dims: Sequence[int], keepdim: bool) 
     return Enclosure(mid, torch.where(certain, 0.0, bound))
 
 
+def joined(first: Enclosure, second: Enclosure) -> Enclosure:
+    """Return what `classed` is to look at where a result depends on groups of two operands of one shape.
+
+    An element is infinite or NaN where either operand is, certain where that operand is exact, and unbounded where
+    either is.
+    """
+    finite = first.mid.isfinite()
+    mid = torch.where(finite, second.mid, first.mid)
+    if first.bound is None and second.bound is None:
+        return Enclosure(mid)
+    one, other = first.bound_or_zero(), second.bound_or_zero()
+    bound = torch.where(finite, other, one)
+    return Enclosure(mid, torch.where(one.isfinite() & other.isfinite(), bound, torch.inf).expand(mid.shape))
+
+
 def _any(condition: torch.Tensor, dims: Sequence[int], keepdim: bool) -> torch.Tensor:
     found = condition
     for dim in sorted(dims, reverse=True):
