@@ -23,7 +23,7 @@ from kernels_core.arithmetic import Arithmetic
 from kernels_core.audit.accumulation import noise_of
 from kernels_core.audit.native import walk
 from kernels_core.enclosure import Enclosure, exactly
-from kernels_core.filter import evaluate_step
+from kernels_core.evaluation import evaluate_step
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step
 

@@ -10,7 +10,7 @@ import torch
 from kernels_core.arithmetic import Arithmetic
 from kernels_core.audit.sample import spread
 from kernels_core.enclosure import exactly
-from kernels_core.filter import evaluate_step
+from kernels_core.evaluation import evaluate_step
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step, replace_refs
 
