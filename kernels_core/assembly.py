@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import numpy as np
@@ -97,3 +98,13 @@ def _room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         return torch.empty(shape, dtype=like.dtype, device=like.device)
     kind = like.new_empty(0).numpy().dtype
     return torch.from_numpy(np.empty(shape, dtype=kind))
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory of freed tensors, as it does in any program that has freed a large tensor.
+
+    glibc returns freed blocks to the system above a threshold that grows to twice the size of the largest block below
+    32 MB ever freed, and memory that is taken from the system again and again cost more than what is computed in it.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)

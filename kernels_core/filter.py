@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import torch
 
 from kernels_core.arithmetic import Arithmetic
+from kernels_core.assembly import keep_freed_memory
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import InvariantError
 from kernels_core.evaluation import Values, evaluate_step
@@ -65,6 +66,7 @@ def run_filter(
         kinks: let ties in comparisons be unsure, so that gradients take the hull of both sides.
         rad: False to leave |mid - exact| out.
     """
+    keep_freed_memory()
     program = fused(program)
     arithmetic = Arithmetic(profile, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
-
-import torch
 
 from kernels_core.arithmetic import Arithmetic, Local
 from kernels_core.assembly import Assembled, Total
@@ -42,7 +39,6 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
                 assembled.put(piece, box, found[ref])
         return own
 
-    _keep_freed_memory()
     for own in share(work, list(enumerate(run.pieces())), values.device()):
         arithmetic.ties += own.ties
         arithmetic.rad_lost |= own.rad_lost
@@ -125,13 +121,3 @@ def _each(operands: list[Enclosure]) -> Callable[[Ref], Enclosure]:
     """Return a function that hands out the operands in order."""
     found = iter(operands)
     return lambda _: next(found)
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed tiles, as it does in any program that has freed a large tensor.
-
-    glibc returns freed blocks to the system above a threshold that grows to twice the size of the largest block below
-    32 MB ever freed, and tiles that are taken from the system again and again cost more than what is computed in them.
-    """
-    torch.empty(31 << 20, dtype=torch.uint8)
