@@ -15,7 +15,7 @@ from kernels_core import derivatives, tracing
 from kernels_core.arithmetic import Arithmetic
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import ExactRefError
-from kernels_core.filter import evaluate_step
+from kernels_core.evaluation import evaluate_step
 from kernels_core.program import Program, Ref
 from kernels_core.reference import Check
 from kernels_core.standin import forward_of, is_function_class
