@@ -93,10 +93,11 @@ def test_help_answers_in_half_a_second() -> None:
     command = [sys.executable, "-m", "exactref_cli.app", "--help"]
     root = Path(__file__).parents[2]
     seconds = []
-    for _ in range(3):
-        start = time.monotonic()
+    for _ in range(3):  # of the processor: the machine may be busy with other tests
+        before = os.times()
         subprocess.run(command, cwd=root, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(root)})
-        seconds.append(time.monotonic() - start)
+        after = os.times()
+        seconds.append(after.children_user - before.children_user + after.children_system - before.children_system)
     assert min(seconds) < 0.5
 
 
