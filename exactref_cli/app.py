@@ -24,6 +24,9 @@ Format = Annotated[str, typer.Option("--format", help="table or json.")]
 Required = Annotated[
     str | None, typer.Option(help="A format whose rounding these inputs must be able to show, as float16.")
 ]
+Reproduce = Annotated[
+    Path | None, typer.Option("--reproduce", help="Folder for a small script and spec of each violated case.")
+]
 Output = Annotated[Path | None, typer.Option("--output", help="Write the report there instead of standard output.")]
 
 
@@ -77,6 +80,7 @@ def gradcheck(
     require_sensitivity: Required = None,
     form: Format = "table",
     output: Output = None,
+    reproduce: Reproduce = None,
 ) -> None:
     """Check one kernel, forward and gradients, without a spec."""
     from exactref_cli import deliver
@@ -87,7 +91,7 @@ def gradcheck(
         kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes, mode, without or (), nondet_tol,
         surrogate,
     )  # fmt: skip
-    raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx)))
+    raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx), reproduce))
 
 
 @app.command()
@@ -98,13 +102,14 @@ def check(
     require_sensitivity: Required = None,
     form: Format = "table",
     output: Output = None,
+    reproduce: Reproduce = None,
 ) -> None:
     """Check every case of spec files."""
     from exactref_cli import deliver, plan
 
     cases = plan.select(plan.from_specs(plan.spec_files(paths)), case or ())
     cases = plan.requiring(cases, require_sensitivity)
-    raise typer.Exit(deliver.deliver(cases, form, output, _debug(ctx)))
+    raise typer.Exit(deliver.deliver(cases, form, output, _debug(ctx), reproduce))
 
 
 @app.command()

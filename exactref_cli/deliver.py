@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exactref_cli import exits, run
+from exactref_cli import reproduce as reproducer
 from exactref_cli.render import case as screen
 from exactref_cli.render import json, progress
 from exactref_cli.render.console import on
 from kernels_core.errors import UsageError
 
 
-def deliver(cases: Sequence[run.Case], form: str, output: Path | None, debug: bool = False) -> int:
+def deliver(
+    cases: Sequence[run.Case], form: str, output: Path | None, debug: bool = False, reproduce: Path | None = None
+) -> int:
     """Run the cases and return the exit code.
 
     Args:
@@ -22,6 +25,7 @@ def deliver(cases: Sequence[run.Case], form: str, output: Path | None, debug: bo
         form: "table" or "json".
         output: the file of the report; then standard output has the summary line only.
         debug: print tracebacks of internal errors on standard error.
+        reproduce: the folder that gets a reproducer of each violated case.
 
     Raises:
         UsageError: an unknown form, or a file that cannot be written.
@@ -38,6 +42,8 @@ def deliver(cases: Sequence[run.Case], form: str, output: Path | None, debug: bo
         _write_table(outcomes, output)
     if form == "table" or output is not None:
         sys.stdout.write(screen.summary(outcomes) + "\n")
+    if reproduce is not None:
+        _reproduce(outcomes, reproduce)
     return code
 
 
@@ -54,6 +60,14 @@ def _run(cases: Sequence[run.Case], streaming: bool, debug: bool) -> list[run.Ou
                 if debug and outcomes[-1].details:
                     sys.stderr.write(outcomes[-1].details + "\n")
     return outcomes
+
+
+def _reproduce(outcomes: Sequence[run.Outcome], folder: Path) -> None:
+    for outcome in outcomes:
+        with contextlib.redirect_stdout(sys.stderr):
+            line = reproducer.write(outcome, folder)
+        if line:
+            sys.stderr.write(f"{outcome.case.name}: {line}\n")
 
 
 def _write(text: str, output: Path | None) -> None:

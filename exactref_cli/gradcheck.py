@@ -135,6 +135,7 @@ def _case(
         reference=loaded.get("reference"),
         reference_text=options.reference or "",
         reference_backward=loaded.get("reference_backward"),
+        reference_backward_text=options.reference_backward or "",
         seed=options.seed,
         device=options.device,
         profile=options.profile or default_profile(options.device),

@@ -164,6 +164,8 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             reference=loaded["reference"],
             reference_text=check.reference or "",
             reference_backward=loaded["reference_backward"],
+            reference_backward_text=check.reference_backward or "",
+            folder=file.path.parent,
             surrogate=check.surrogate,
             seed=seed,
             device=device,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ class Case:
         require_sensitivity: the format whose rounding every wider output and gradient must be able to show.
         nondet_tol: the largest difference between calls on the same inputs; None takes any.
         free: names of the tensor inputs that nobody gave values for.
+        reference_backward_text: what the user calls it.
+        folder: that targets which are paths are relative to.
         seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
     """
 
@@ -58,6 +61,8 @@ class Case:
     repeat: str = ""
     notes: tuple[str, ...] = ()
     require_sensitivity: str | None = None
+    reference_backward_text: str = ""
+    folder: Path = dataclasses.field(default_factory=Path.cwd)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,6 +50,7 @@ def verify(
     battery: str | Sequence[str] = "none",
     settings: contract.Settings | None = None,
     audit: bool = True,
+    diagnose: bool = True,
 ) -> Report:
     """Verify outputs and gradients of a kernel on these inputs.
 
@@ -68,15 +69,16 @@ def verify(
         battery: "all", "none" or names of items of the contract battery.
         settings: of the battery.
         audit: run the precision audit, which can make a covered tensor suspect.
+        diagnose: say more of a violation than its values show: hypotheses that need the reference, and the line.
 
     Raises:
         ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
     """
     start, items = time.monotonic(), contract.select(battery)
     function, inputs, wrt = _with_parameters(function, inputs, wrt, reference)
-    ref = _reference(function, reference, reference_backward, surrogate)
-    arguments = _fit(function, ref, inputs)
-    check = Check(ref, arguments, profile=profile, wrt=wrt, kinks=kinks)
+    check = prepared(function, inputs, reference=reference, reference_backward=reference_backward, surrogate=surrogate,
+                     wrt=wrt, profile=profile, kinks=kinks)  # fmt: skip
+    ref, arguments = check.reference, check.arguments
     rows: list[TensorReport] = []
     raised: Raised | None = None
     notes: tuple[str, ...] = ()
@@ -94,7 +96,7 @@ def verify(
         setting = Setting(check, upstream, results, {**outputs, **(gradients or {})},
                           functools.partial(rerun, function, inputs, check, upstream), function,
                           time.process_time() - clock)  # fmt: skip
-        rows = _rows(results, outputs, gradients, setting)
+        rows = _rows(results, outputs, gradients, setting if diagnose else None)
         if audit:
             rows = audited(rows, check, upstream, results, {**outputs, **(gradients or {})})
         if gradients is None:
@@ -116,6 +118,23 @@ def verify(
         device=str(check.device), seconds=time.monotonic() - start, notes=notes,
         battery=tested,
     )  # fmt: skip
+
+
+def prepared(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    *,
+    reference: Callable[..., Any] | None = None,
+    reference_backward: Callable[..., Any] | None = None,
+    surrogate: bool = False,
+    wrt: Sequence[str] | None = None,
+    profile: str = "ieee",
+    kinks: str = "accept",
+) -> Check:
+    """Return the reference at the inputs of a kernel; arguments as in `verify`."""
+    function, inputs, wrt = _with_parameters(function, inputs, wrt, reference)
+    ref = _reference(function, reference, reference_backward, surrogate)
+    return Check(ref, _fit(function, ref, inputs), profile=profile, wrt=wrt, kinks=kinks)
 
 
 def check(
@@ -236,7 +255,7 @@ def _rows(
     results: Mapping[str, Result],
     outputs: Mapping[str, Tensor],
     gradients: Mapping[str, Tensor | None] | None,
-    setting: Setting,
+    setting: Setting | None,
 ) -> list[TensorReport]:
     extra = [name for name in outputs if name not in results]
     if extra:
@@ -251,7 +270,7 @@ def _row_of(
     name: str,
     outputs: Mapping[str, Tensor],
     gradients: Mapping[str, Tensor | None],
-    setting: Setting,
+    setting: Setting | None,
 ) -> TensorReport:
     kind = "gradient" if name.startswith("grad_") else "output"
     actual, note = gradients.get(name) if kind == "gradient" else outputs.get(name), ""

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from exactref_cli.render.console import count, exactly, needs, number, put, room, style
 from exactref_cli.render.table import plain
-from kernels_core.report import Element, Failure, Report, TensorReport
+from kernels_core.report import Blame, Element, Failure, Report, TensorReport
 
 SHOWN = 5  # elements, worst first
-_TOGETHER = 6  # elements of all violated tensors of a case, so that several still fit on one screen
+_TOGETHER = 4  # elements of all violated tensors of a case, so that several still fit on one screen
 
 
 def show(console: Console, report: Report, row: TensorReport, repeat: str) -> None:
@@ -31,15 +31,19 @@ def show(console: Console, report: Report, row: TensorReport, repeat: str) -> No
     if shown:
         console.print()
         _put_elements(console, shown, row.dtype)
+    facts = list(_facts(report, row, failure, len(shown)))
+    if len(failed) > 1:
+        facts = ["; ".join(facts)]
+    elif shown:
         console.print()
-    for line in _facts(report, row, failure, len(shown), repeat if row is failed[-1] else ""):
+    for line in [*facts, *([f"repeat: {repeat}"] if repeat and row is failed[-1] else [])]:
         console.print(Text(f"  {line}"))
 
 
 def _blame(report: Report, row: TensorReport) -> Iterator[str]:
     """Yield each line of the kernel that is to blame: verdict and place, the line itself, the reason."""
     for blame in row.failure.blame if row.failure is not None else ():
-        shown_before = next(other for other in report.tensors if other.failure and blame in other.failure.blame)
+        shown_before = next(other for other in report.tensors if _blames(other, blame))
         if shown_before is not row:
             yield f"{blame.verdict}: {blame.place}, as for {shown_before.name}"
             continue
@@ -47,6 +51,11 @@ def _blame(report: Report, row: TensorReport) -> Iterator[str]:
         where = f": {blame.place}" if blame.place else ""
         yield blame.verdict + where + (f", from line {callers}" if callers else "")
         yield from (f"    {part}" for part in (blame.text, blame.reason) if part)
+
+
+def _blames(row: TensorReport, blame: Blame) -> bool:
+    known = row.failure.blame if row.failure is not None else ()
+    return any((one.place, one.verdict) == (blame.place, blame.verdict) for one in known)
 
 
 def _put_elements(console: Console, elements: Sequence[Element], dtype: str) -> None:
@@ -79,10 +88,8 @@ def _cells(element: Element, dtype: str) -> Iterator[str]:
     yield "-" if element.ratio is None else f"{element.ratio:.9g}"
 
 
-def _facts(report: Report, row: TensorReport, failure: Failure, shown: int, repeat: str) -> Iterator[str]:
+def _facts(report: Report, row: TensorReport, failure: Failure, shown: int) -> Iterator[str]:
     more = row.violated - shown
     if shown and more > 0:
         yield f"and {count(more, 'more element')}"
     yield f"shape {list(row.shape)}, strides {list(failure.strides)}, {row.dtype}, seed {report.seed}"
-    if repeat:
-        yield f"repeat: {repeat}"

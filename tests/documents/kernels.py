@@ -70,3 +70,16 @@ class WrongClamp01(Clamp01):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * (x > 0)
+
+
+class HalfPrecisionBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, A, B):
+        ctx.save_for_backward(A, B)
+        return A @ B
+
+    @staticmethod
+    def backward(ctx, grad):
+        A, B = ctx.saved_tensors
+        grad_A = (grad.half() @ B.half().T).float()
+        return grad_A, A.T @ grad
