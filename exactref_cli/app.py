@@ -122,6 +122,25 @@ def schema() -> None:
     sys.stdout.write(json.dumps(Spec.model_json_schema(), indent=2) + "\n")
 
 
+@app.command()
+def power(
+    target: Annotated[str, typer.Argument(help="A spec file, or a kernel: module:attr or path.py:attr.")],
+    shape: Annotated[list[str] | None, typer.Option(help="NAME=AxB; found by trial where left out.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="Of floating inputs, one case each; float32.")] = None,
+    reference: Annotated[str | None, typer.Option(help="As in gradcheck.")] = None,
+    seed: Annotated[int, typer.Option(help="Of inputs and upstream gradients.")] = 0,
+    case: Annotated[list[str] | None, typer.Option(help="Only the case of this name.")] = None,
+    limit: Annotated[int, typer.Option(help="Most mutants of single operations per case.")] = 400,
+    form: Format = "table",
+) -> None:
+    """Plant faults in a kernel and report which ones its check catches."""
+    from exactref_cli import gradcheck as quick
+    from exactref_cli import power as score
+
+    options = quick.Options(target, shape or (), dtype=dtype or ("float32",), reference=reference, seed=seed)
+    raise typer.Exit(score.deliver(score.scores(score.cases(options, case or ()), limit), form))
+
+
 @app.command("list")
 def list_(form: Format = "table") -> None:
     """List catalogue references, operations with rules and profiles."""

@@ -75,7 +75,7 @@ def verify(
         ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
     """
     start, items = time.monotonic(), contract.select(battery)
-    function, inputs, wrt = _with_parameters(function, inputs, wrt, reference)
+    function, inputs, wrt = with_parameters(function, inputs, wrt, reference)
     check = prepared(function, inputs, reference=reference, reference_backward=reference_backward, surrogate=surrogate,
                      wrt=wrt, profile=profile, kinks=kinks)  # fmt: skip
     ref, arguments = check.reference, check.arguments
@@ -132,7 +132,7 @@ def prepared(
     kinks: str = "accept",
 ) -> Check:
     """Return the reference at the inputs of a kernel; arguments as in `verify`."""
-    function, inputs, wrt = _with_parameters(function, inputs, wrt, reference)
+    function, inputs, wrt = with_parameters(function, inputs, wrt, reference)
     ref = _reference(function, reference, reference_backward, surrogate)
     return Check(ref, _fit(function, ref, inputs), profile=profile, wrt=wrt, kinks=kinks)
 
@@ -193,7 +193,7 @@ def _asks_for_a_family(battery: str | Sequence[str]) -> bool:
     return any(name.startswith("values_") for name in ([battery] if isinstance(battery, str) else battery))
 
 
-def _with_parameters(
+def with_parameters(
     function: Callable[..., Any],
     inputs: Mapping[str, Any],
     wrt: Sequence[str] | None,

@@ -8,7 +8,8 @@ the reference run with its sums' and products' operands rounded to a format (bot
 
 Errors that have nothing to do with d give rms(e - d)^2 = rms(e)^2 + rms(d)^2: to come below rms(e)^2 / 16 by chance,
 the cosine of e and d over n elements must exceed 0.968; over 64 independent ones that has a probability below 1e-38.
-Subtracting the means takes out what equal elements would count as one coincidence many times over.
+Elements that err alike, as those of constant inputs do, are one coincidence and not many: the means are subtracted, and
+only where at least 64 errors differ, by more than 2^-10 of their rms, is anything concluded.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kernels_core.audit.accumulation import ACCUMULATING
 from kernels_core.audit.sample import Sample
 
 Tensor = torch.Tensor
+INDEPENDENT = 64
 EXPLAINED = 4.0  # factor by which the foreseen errors must reduce the kernel's
 
 
@@ -53,13 +55,18 @@ def narrowed(name: str) -> Callable[[str, Tensor], Tensor]:
 def explains(sample: Sample, foreseen: Tensor) -> bool:
     """Return True where the kernel's errors are those of the evaluation `foreseen`."""
     errors, theirs = sample.errors(sample.actual), sample.errors(foreseen)
-    left = _spread(errors - theirs)
-    return left * EXPLAINED < _spread(errors)
+    return _different(errors) >= INDEPENDENT and _spread(errors - theirs) * EXPLAINED < _spread(errors)
 
 
 def exceeds(sample: Sample, foreseen: Tensor) -> bool:
     """Return True where a format makes errors too large to be the kernel's: no later, coarser one need be tried."""
     return _spread(sample.errors(foreseen)) > 2 * _spread(sample.errors(sample.actual))
+
+
+def _different(errors: Tensor) -> int:
+    """Return how many errors differ from each other by more than 2^-10 of their root mean square."""
+    size = math.sqrt(float(errors.square().mean()))
+    return len(torch.unique(torch.round(errors * (2.0**10 / size)))) if size else 0
 
 
 def _spread(errors: Tensor) -> float:

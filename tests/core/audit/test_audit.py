@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from kernels_core.audit import fingerprint, legal
-from kernels_core.audit.sample import LIMIT, spread
+from kernels_core.audit.sample import LIMIT, Sample, spread
+from kernels_core.enclosure import Enclosure
+from kernels_core.program import Meta
+from kernels_core.reference import Result
 from kernels_core.report import Precision, Verdict
 from kernels_core.verify import summary, verify
 
@@ -112,6 +115,15 @@ def test_backward_in_lower_precision_is_suspect_or_violated(name: str, data: str
 @pytest.mark.parametrize("multiply", [sequential, descending, pairwise, split_k, fused, lanes])
 def test_honest_orders_are_covered(multiply: Product, data: str) -> None:
     assert verdict_of(multiply, DATA[data]) is Verdict.COVERED
+
+
+@pytest.mark.parametrize("value", [0.3, 0.7, 0.11])
+def test_equal_elements_that_err_alike_are_one_coincidence_and_no_fingerprint(value: float) -> None:
+    actual = torch.full((100,), 1.0 + 2.0**-12)
+    enclosure = Enclosure(torch.ones(100, dtype=torch.float64) + 1e-17, torch.full((100,), value).double())
+    sample = Sample.of(Result("x", Meta((100,), torch.float32), enclosure, 0.0, None), actual)
+    assert sample is not None
+    assert not fingerprint.explains(sample, actual)
 
 
 @pytest.mark.parametrize("seed", range(20))
