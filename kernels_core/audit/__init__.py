@@ -39,7 +39,7 @@ Evaluate = Callable[[Program, Tensors], dict[str, Tensor]]
 
 FEW = 64  # elements: the native errors of fewer are no measure of anything
 CLEAR = 1.0  # bits lost that need no second look even then
-RECOGNISABLE = 2.0  # bits lost against the native run from which a fingerprint can stand out of the roundings
+RECOGNISABLE = 4.0  # bits lost against the native run that call for a fingerprint; orders of summation reach 3
 
 
 def _as_it_is(operation: str, operand: Tensor) -> Tensor:
