@@ -22,7 +22,7 @@ from kernels_core.kernel import KernelRaisedError, draw_upstream, run_kernel
 from kernels_core.power import results as of_results
 from kernels_core.power.score import Fate, Mutant, Score
 from kernels_core.power.steps import Fault, Steps, counted, faults
-from kernels_core.reference import Check, Result
+from kernels_core.reference import Result
 from kernels_core.verify import prepared, with_parameters
 
 Tensor = torch.Tensor
