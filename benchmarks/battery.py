@@ -5,7 +5,8 @@
 
 Every differentiable entry is a kernel that is its own reference, so a failing item is a fault of PyTorch or of ours;
 docs/findings.md explains those of PyTorch. Without --cost the exit code is 1 where an item fails that KNOWN does not
-list. With --cost each case of benchmarks/cost.py, and each of tests/specs, is verified without and with the battery.
+list. With --cost each case of benchmarks/cost.py, of tests/specs/cases and of three examples is verified without and
+with the battery.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch.utils import _pytree as pytree
 from benchmarks import cost
 from benchmarks.operators import OutOfTimeError, entries, samples, time_limit, title
 from exactref_cli import plan
+from kernels_core.battery import Settings
 from kernels_core.errors import ExactRefError
 from kernels_core.report import Outcome, Report
 from kernels_core.verify import verify
@@ -160,9 +162,11 @@ def _cost_cases() -> list[tuple[str, Callable[[str], Report]]]:
     for name, case in cost.CASES.items():
         found.append((f"{name} (large)", lambda battery, case=case: _verified(case, 1, battery)))
         found.append((f"{name} (small)", lambda battery, case=case: _verified(case, 32, battery)))
-    specs = pathlib.Path(__file__).resolve().parent.parent / "tests" / "specs" / "cases"
-    for one in plan.from_specs(sorted(specs.glob("*.yaml"))):
-        if "-Right-" in one.name:
+    root = pathlib.Path(__file__).resolve().parent.parent
+    specs = [*sorted((root / "tests" / "specs" / "cases").glob("*.yaml")), root / "configs" / "matmul.yaml",
+             root / "configs" / "norms.yaml", root / "configs" / "attention.yaml"]  # fmt: skip
+    for one in plan.from_specs(specs):
+        if "-Wrong-" not in one.name:
             found.append((one.name, lambda battery, one=one: _of_spec(one, battery)))
     return found
 
@@ -174,7 +178,7 @@ def _verified(case: cost.Case, scale: int, battery: str) -> Report:
 def _of_spec(one: Any, battery: str) -> Report:
     drawn = one.inputs()
     return verify(one.function, drawn.values, reference=one.reference, reference_backward=one.reference_backward,
-                  wrt=drawn.wrt, battery=battery)  # fmt: skip
+                  wrt=drawn.wrt, battery=battery, settings=Settings(sizes=one.sizes))  # fmt: skip
 
 
 def main() -> int:
