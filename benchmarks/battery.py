@@ -49,6 +49,7 @@ KNOWN: Mapping[str, frozenset[str]] = {
     "native_group_norm": frozenset({"input_layout", "undefined_grad_output"}),
     "nn.functional.linear_cross_entropy.chunked": frozenset({"double_backward", "forward_mode"}),
     "nn.functional.linear_cross_entropy.chunked_none": frozenset({"double_backward", "forward_mode"}),
+    "sgn": frozenset({"aliasing"}),
 }
 
 Found = dict[str, Any]

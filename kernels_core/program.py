@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from kernels_core.errors import TraceError
+
 
 class Ref(NamedTuple):
     """One result of one step: (number of the step, number of the output)."""
@@ -122,13 +124,40 @@ class Program:
 
         for step in self.steps:
             if step.op is not None:
-                op = _copied if step.name == "aten.copy.default" else step.op
-                found[step.number] = op(*replace_refs(step.args, value), **replace_refs(step.kwargs, value))
+                found[step.number] = _differentiable(step)(
+                    *replace_refs(step.args, value), **replace_refs(step.kwargs, value)
+                )
         return {name: value(ref) for name, ref in self.outputs.items() if ref is not None}
 
     def only(self, names: list[str]) -> Program:
         """Return the program that computes just these results."""
         return without_dead_steps(dataclasses.replace(self, outputs={name: self.outputs[name] for name in names}))
+
+
+# Primitives that PyTorch's function of the same name computes on floating tensors.
+_PRIMITIVES = frozenset({
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clone", "cos", "cosh",
+    "digamma", "div", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fmax", "fmin", "fmod", "hypot", "lgamma",
+    "log", "log10", "log1p", "log2", "maximum", "minimum", "mul", "neg", "nextafter", "pow", "reciprocal",
+    "remainder", "rsqrt", "sign", "signbit", "sin", "sinh", "sqrt", "sub", "tan", "tanh", "trunc", "where",
+})  # fmt: skip
+
+
+def _differentiable(step: Step) -> Callable[..., Any]:
+    """Return the operation of a step in a form that has derivatives; PyTorch's primitives lose tangents silently.
+
+    Raises:
+        TraceError: there is none.
+    """
+    if step.name == "aten.copy.default":
+        return _copied
+    kind, name, *_ = step.name.split(".")
+    floats = all(meta is not None and meta.dtype.is_floating_point for meta in step.metas)
+    if kind != "prims" or not floats:
+        return step.op  # type: ignore[return-value]
+    if name not in _PRIMITIVES:
+        raise TraceError(f"{step.name} has no derivative of its own")
+    return getattr(torch, name)  # type: ignore[no-any-return]
 
 
 def _copied(like: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

@@ -332,3 +332,12 @@ def test_what_pytorch_cannot_differentiate_is_told(monkeypatch):
         TraceError, match="no derivative for forward mode of the reference: NotImplementedError: no form"
     ):
         er.tanh.jvp(torch.ones(2), tangents={"input": torch.ones(2)})
+
+
+def test_tangents_go_through_what_is_subtracted_in_place():
+    def hinge(x, t):  # PyTorch computes 1 - x as an in-place difference in new memory
+        return torch.nn.functional.hinge_embedding_loss(x, t, reduction="none")
+
+    x, t = torch.tensor([0.3, -0.5, 1.2]), torch.tensor([0.2, 1.0, -1.0])
+    found = er.reference(hinge).jvp(x, t, tangents={"x": torch.ones(3)})
+    assert found["tangent_output"].covers(torch.tensor([0.0, 1.0, 0.0])).all()
