@@ -20,6 +20,7 @@ from kernels_core import verify as engine
 from kernels_core.callee import function_class
 from kernels_core.errors import UsageError
 from kernels_core.kernel import draw_upstream
+from kernels_core.modules import ModuleKernel, as_kernel
 from kernels_core.report import Element, Report, TensorReport, Verdict
 
 Tensor = torch.Tensor
@@ -140,8 +141,7 @@ def _arguments(found: Reproducer) -> Iterator[str]:
 
 
 def _call(found: Reproducer, element: Element) -> Iterator[str]:
-    apply = ".apply" if function_class(found.case.function) is not None else ""
-    yield f"output = kernel{apply}({', '.join(map(_variable, found.inputs))})"
+    yield f"output = {_called(found)}"
     name, kind = found.row.name, found.row.kind
     index = str(list(element.index)) if element.index else ""
     if kind == "output":
@@ -154,8 +154,19 @@ def _call(found: Reproducer, element: Element) -> Iterator[str]:
     yield f"returned = 0.0 if gradient is None else gradient{index}.item()"
 
 
+def _called(found: Reproducer) -> str:
+    """Return the call; parameters of a module take the place of its own."""
+    kernel = as_kernel(found.case.function)
+    parameters = set(kernel.values()) if isinstance(kernel, ModuleKernel) else set()
+    arguments = ", ".join(_variable(name) for name in found.inputs if name not in parameters)
+    if placed := ", ".join(f"{name!r}: {_variable(name)}" for name in found.inputs if name in parameters):
+        return f"torch.func.functional_call(kernel, {{{placed}}}, ({arguments},))"
+    return f"kernel{'.apply' if function_class(found.case.function) is not None else ''}({arguments})"
+
+
 def _variable(name: str) -> str:
-    return f"{name}_" if name in _TAKEN else name
+    plain = name.replace(".", "_")
+    return f"{plain}_" if plain in _TAKEN else plain
 
 
 def _tensor(tensor: Tensor) -> str:

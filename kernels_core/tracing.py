@@ -25,7 +25,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
 from kernels_core.complex_numbers import WHOLE, has_complex, has_complex_value, real_call
-from kernels_core.composites import composites_first
+from kernels_core.composites import composites_first, lines_of_operations
 from kernels_core.decompositions import MORE
 from kernels_core.determinant import with_determinants
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation
@@ -133,13 +133,16 @@ def cotangent_name(result: str) -> str:
     return f"grad_{result}"
 
 
-def trace_for_replay(function: Callable[..., Any], inputs: Mapping[str, torch.Tensor], names: Sequence[str]) -> Program:
+def trace_for_replay(
+    function: Callable[..., Any], inputs: Mapping[str, torch.Tensor], names: Sequence[str], *, as_it_runs: bool = False
+) -> Program:
     """Return the program of any PyTorch code, to be replayed step by step; its operations need no rules.
 
     Args:
         function: takes the tensors by name, returns one tensor or None for each name in `names`.
         inputs: by name.
         names: of the results.
+        as_it_runs: autograd and the backwards of Functions run as they are, where the code asks for gradients.
 
     The source of a step holds a line for each of the user's frames, innermost first.
     """
@@ -148,10 +151,17 @@ def trace_for_replay(function: Callable[..., Any], inputs: Mapping[str, torch.Te
 
     def call(values: list[torch.Tensor]) -> list[Any]:
         given = {**inputs, **dict(zip(floating, values, strict=True))}  # code may branch on integers, or list them
-        with composites_first(sources, callers=True), functions_as_forwards():
+        with contextlib.ExitStack() as stack:
+            if as_it_runs:
+                stack.enter_context(composites_first())  # which refuses what leaves PyTorch
+                stack.enter_context(lines_of_operations(sources))
+            else:
+                stack.enter_context(composites_first(sources, callers=True))
+                stack.enter_context(functions_as_forwards())
             return list(function(given))
 
-    graph = to_graph(call, [list(floating.values())], sources, set())
+    arguments, before = [list(floating.values())], set[str]()
+    graph = _without_mutation(_traced(call, arguments, mutates=not as_it_runs), arguments, sources, before)
     translation = _Translation(graph, list(floating), list(names), sources, None)
     translation.every_operation = True
     return without_dead_steps(translation.program())

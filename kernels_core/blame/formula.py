@@ -69,7 +69,7 @@ def _behind_right_outputs(subject: Subject) -> set[int]:
 def _edit(subject: Subject, name: str, step: Step) -> str:
     """Return the small change of this step that makes the tensor right, "" where none does."""
     ref = Ref(step.number)
-    if ref not in subject.exact:
+    if ref not in subject.exact or not line(step):
         return ""
     ratio = constant_ratio(subject.setting.results[name].enclosure.mid, subject.exact[subject.rows[name]])
     for words, value in edits(step, subject.exact, ratio):
@@ -81,7 +81,7 @@ def _edit(subject: Subject, name: str, step: Step) -> str:
 def _right_value(subject: Subject, name: str, step: Step) -> str:
     """Say so where a value of the true function or derivative, but the tensor itself, makes the tensor right here."""
     ref, mid = Ref(step.number), subject.setting.results[name].enclosure.mid
-    for value in subject.truth.like(subject.exact[ref]) if ref in subject.exact else ():
+    for value in subject.truth.like(subject.exact[ref]) if ref in subject.exact and line(step) else ():
         alike = value.shape == mid.shape and value.dtype == mid.dtype
         trivial = alike and not bool(subject.outside(name, value).any())
         if not trivial and _mends(subject, name, {ref: value}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernels_core.blame.replay import CannotReplayError, changed
-from kernels_core.blame.subject import Subject
+from kernels_core.blame.subject import Subject, line
 from kernels_core.diagnosis.evidence import Evidence
 from kernels_core.program import Ref, Step
 
@@ -18,7 +18,7 @@ def first_nan(subject: Subject, evidence: Evidence) -> list[tuple[Step, str]]:
     row, values = subject.rows[evidence.result.name], subject.rounded
     for step in subject.ancestors(row):
         ref = Ref(step.number)
-        if ref not in values or not values[ref].is_floating_point():
+        if ref not in values or not values[ref].is_floating_point() or not line(step):
             continue
         born = values[ref].isnan()
         if not bool(born.any()) or any(_has_nan(values.get(operand)) for operand in step.operands):

@@ -21,7 +21,7 @@ def own_program(function: Callable[..., Any], check: Check, upstream: Sequence[T
     """Return the program of outputs and gradients as the kernel computes them, None where it cannot be traced.
 
     Inputs are those of the check and "grad_output...", results "output..." and "grad_<name>". A Function's backward is
-    its own; a callable's is PyTorch's derivative of it.
+    its own; a callable's is what autograd makes of it.
     """
     inputs = {**check.tensors, **_upstream(check, upstream)}
     names = [*check.forward.outputs, *(f"grad_{name}" for name in check.wrt)]
@@ -29,7 +29,7 @@ def own_program(function: Callable[..., Any], check: Check, upstream: Sequence[T
         own = function_class(function)
         if own is not None:
             return tracing.trace_for_replay(lambda given: _both(own, check, given), inputs, names)
-        return tracing.trace_for_replay(lambda given: _derived(function, check, given), inputs, names)
+        return tracing.trace_for_replay(lambda given: _derived(function, check, given), inputs, names, as_it_runs=True)
     except (ExactRefError, RuntimeError, TypeError, ValueError, AttributeError, IndexError):
         return None  # a Triton or C++ kernel, numpy, values that leave PyTorch: nobody can say which line it was
 
@@ -57,14 +57,15 @@ def _both(function: type[torch.autograd.Function], check: Check, given: Mapping[
 
 
 def _derived(function: Callable[..., Any], check: Check, given: Mapping[str, Tensor]) -> list[Tensor | None]:
-    def primal(*chosen: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        tensors = {**given, **dict(zip(check.wrt, chosen, strict=True))}
-        placed = tracing.with_tensors(check.arguments, tensors)
-        _, outputs = tracing.output_names(call(function, check.arguments, placed))
-        return [t for t in outputs if t.is_floating_point()], outputs
-
-    if not check.wrt:
-        return list(primal()[1])
-    _, pullback, outputs = torch.func.vjp(primal, *(given[name] for name in check.wrt), has_aux=True)  # type: ignore[misc]
-    upstream = [given[tracing.cotangent_name(name)] for name in check.cotangents]
-    return [*outputs, *pullback(upstream)]
+    """Run a callable and autograd on it, with the backwards of the Functions that it applies."""
+    leaves = {name: given[name].detach().requires_grad_() for name in check.wrt}
+    placed = tracing.with_tensors(check.arguments, {**given, **leaves})
+    with torch.enable_grad():
+        names, outputs = tracing.output_names(call(function, check.arguments, placed))
+    upstream = [given.get(tracing.cotangent_name(name)) for name in names]
+    pairs = [(t, g) for t, g in zip(outputs, upstream, strict=True) if g is not None and t.requires_grad]
+    gradients: Sequence[Tensor | None] = [None] * len(leaves)
+    if pairs and leaves:
+        roots, grads = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(roots, list(leaves.values()), grads, allow_unused=True)
+    return [*(t.detach() for t in outputs), *gradients]

@@ -55,6 +55,18 @@ class NotANumber(Function):
         return grad * 0
 
 
+class Linear(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(6, 4)
+
+    def forward(self, x):
+        return Product.apply(x, self.inner.weight.T)
+
+
+linear = Linear()
+
+
 def times(x):
     return torch.ones_like(x) * x.sum()
 """
@@ -86,6 +98,7 @@ def run_alone(script: Path) -> subprocess.CompletedProcess[str]:
 CASES = (
     ("Square", "--shape", "output=33", "--values", "power=2"),
     ("Product", "--shape", "A=5x9", "--shape", "B=9x7", "--dtype", "bfloat16"),
+    ("linear", "--shape", "x=5x6"),
     ("NotANumber", "--values", "x=[0,1,2]", "--reference", "{}:times"),
 )
 

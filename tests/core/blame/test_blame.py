@@ -154,6 +154,18 @@ def test_line_of_a_plain_callable_is_named() -> None:
     assert (found.verdict, found.text) == (PRECISION, "y = x.half().float()")
 
 
+def test_line_of_a_function_inside_of_a_callable_is_named() -> None:
+    inner = backward_of_square(wrong_constant)
+
+    def kernel(x):
+        y = x.clone()
+        y.mul_(0.5)
+        return inner.apply(y) * 4
+
+    (found, *_) = blamed(kernel, square, (seeded(40),), "grad_x")
+    assert (found.verdict, found.text) == (FORMULA, "slope = 3 * x")
+
+
 def test_kernel_that_leaves_pytorch_has_no_line() -> None:
     def kernel(x):
         return torch.from_numpy(x.detach().numpy() * 3)

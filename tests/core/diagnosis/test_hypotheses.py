@@ -69,3 +69,14 @@ def test_diagnosis_that_runs_out_of_time_says_so(monkeypatch: pytest.MonkeyPatch
     assert report.row("output").failure.diagnosis == (
         "diagnosis cut short: not every hypothesis was tested in the time that it may take",
     )
+
+
+def test_upstream_gradient_read_as_contiguous_is_named() -> None:
+    def backward(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return 2 * x * g.as_strided(g.shape, (5, 1))
+
+    kernel = planted.function(planted.square, backward)
+    report = check(kernel, (planted.seeded(9, 5),), reference=er.reference(planted.square),
+                   grads=[planted.seeded(5, 9, seed=3).T])  # fmt: skip
+    (line,) = report.row("grad_x").failure.diagnosis
+    assert line.startswith("grad_output read as if it were contiguous")
