@@ -13,6 +13,7 @@ from exactref_cli.render.battery import broken, contract
 from exactref_cli.render.console import count, put, style
 from exactref_cli.render.table import coverage
 from exactref_cli.run import Outcome
+from kernels_core.report import Outcome as Fate
 from kernels_core.report import Raised, Report
 
 
@@ -36,9 +37,10 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     covered, elements = sum(row.covered for row in rows), sum(row.elements for row in rows)
     found = ", ".join(f"{number} {word}" for word, number in words.items())
     seconds = sum(report.seconds for report in reports)
-    return (
-        f"{count(len(outcomes), 'case')}: {found}; {covered} of {count(elements, 'element')} covered; {seconds:.1f} s"
-    )
+    failed = sum(row.outcome is Fate.FAIL for report in reports for row in report.battery)
+    parts = [f"{count(len(outcomes), 'case')}: {found}", f"{covered} of {count(elements, 'element')} covered"]
+    parts += [f"{count(failed, 'battery item')} failed"] * bool(failed)
+    return "; ".join([*parts, f"{seconds:.1f} s"])
 
 
 def _report(console: Console, report: Report, repeat: str, insensitive: Sequence[str]) -> None:

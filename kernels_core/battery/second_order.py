@@ -59,7 +59,14 @@ def _double_backward(subject: Subject) -> Finding:
         return not_applicable(str(error))
     judgement = Judgement(subject)
     judgement.look(_label(constants), found, results)
-    return judgement.finding(f"{len(results)} gradients of the gradients")
+    finding = judgement.finding(f"{len(results)} gradients of the gradients")
+    if finding.outcome is Outcome.FAIL and not constants:
+        return finding._replace(evidence=f"{finding.evidence}; {_REMEDY}")
+    return finding
+
+
+# A value computed in the forward and saved has no history in the backward: only inputs and outputs have.
+_REMEDY = "save inputs and outputs only, other saved values are constants to autograd, or mark it once_differentiable"
 
 
 def _label(constants: list[str]) -> str:
