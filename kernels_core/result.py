@@ -1,0 +1,144 @@
+"""A result: what a correct kernel may return for one output or gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels_core.coverage import Element, Figures, Source, decide, require_same_form
+from kernels_core.enclosure import Enclosure
+from kernels_core.exact import Budget, resolve
+from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
+from kernels_core.program import Meta
+
+Tensor = torch.Tensor
+EXACT_LIMIT = 4096  # more exact values than this are not worth FLINT's time for display
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a correct kernel may return for one output or gradient.
+
+    Attributes:
+        name: "output" or "grad_A".
+        meta: shape and dtype.
+        enclosure: float64 midpoint and bound.
+        rad: bound on |mid - exact|, a tensor or a fraction of the bound.
+        source: for the exact tier.
+        kinks: the enclosure at kinks, where any element of the subdifferential interval is accepted; None where
+            the inputs meet no kink or the convention is insisted on.
+        budget: of the exact tier.
+    """
+
+    name: str
+    meta: Meta
+    enclosure: Enclosure
+    rad: Tensor | float
+    source: Source | None
+    kinks: Enclosure | None = None
+    budget: Budget = dataclasses.field(default_factory=Budget)
+
+    def __repr__(self) -> str:
+        """Return "Result(grad_A, float32[16, 32])"."""
+        return f"Result({self.name}, {str(self.meta.dtype)[6:]}{list(self.meta.shape)})"
+
+    def covers(self, actual: Tensor) -> Tensor:
+        """Return a BoolTensor of the shape of `actual`: True where a correct kernel may, for certain, return the value.
+
+        Args:
+            actual: the kernel's result, in the reference's shape and dtype, on any device.
+
+        Raises:
+            UsageError: the shape or dtype is another.
+        """
+        return self.verdict(actual) == Element.COVERED
+
+    def verdict(self, actual: Tensor) -> Tensor:
+        """Return an int8 tensor of `Element` codes: covered, violated, undecided, unconstrained."""
+        return self.verdict_and_kinks(actual)[0]
+
+    def verdict_and_kinks(self, actual: Tensor, figures: Figures | None = None) -> tuple[Tensor, Tensor]:
+        """Return the codes, and True where the element was accepted only because it lies at a kink.
+
+        Args:
+            actual: as `covers`.
+            figures: takes in the errors, where given.
+        """
+        actual = require_same_form(actual, self.meta.shape, self.meta.dtype, self.name).detach()
+        actual = actual.to(self.enclosure.mid.device)
+        verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
+        accepted = torch.zeros_like(verdict, dtype=torch.bool)
+        if self.kinks is not None:
+            there = decide(actual, self.kinks, self.rad_abs(), None, self.budget)
+            accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
+            verdict = torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8)
+        return verdict, accepted
+
+    def rad_abs(self) -> Tensor:
+        """Return the bound on |mid - exact| of each element as a tensor (the width of a kink is no error of ours)."""
+        own = self.rad if isinstance(self.rad, Tensor) else self.rad * self.enclosure.bound_or_zero()
+        return own.expand(self.enclosure.shape)
+
+    @functools.cached_property
+    def exact(self) -> Tensor:
+        """The exact value as float64: correctly rounded where the exact tier reached it, else within `rad` of it."""
+        return self.exact_at(torch.arange(self.meta.numel)).reshape(self.meta.shape)
+
+    def exact_at(self, index: Tensor) -> Tensor:
+        """Return the exact values at flat indices, as `exact`; at most 4096 of them are evaluated in FLINT."""
+        mid = self.enclosure.mid.to(torch.float64).reshape(-1)[index.to(self.enclosure.mid.device)].cpu().clone()
+        if self.source is None or not self.enclosure.floating or len(index) > EXACT_LIMIT:
+            return mid
+        places = {int(flat): place for place, flat in enumerate(index)}
+
+        def settle(values: Any, found: np.ndarray) -> np.ndarray:
+            return np.array(
+                [_store_rounded(mid, places[int(i)], v) for v, i in zip(values, found, strict=True)], dtype=bool
+            )
+
+        resolve(
+            self.source.program,
+            self.source.name,
+            np.array(sorted(places)),
+            self.source.inputs,
+            self.source.integers,
+            settle,
+            self.budget,
+        )
+        return mid
+
+    @property
+    def lower(self) -> Tensor:
+        """The smallest admissible value, in the result's dtype."""
+        return self._end(-1.0)
+
+    @property
+    def upper(self) -> Tensor:
+        """The largest admissible value, in the result's dtype."""
+        return self._end(1.0)
+
+    def _end(self, side: float) -> Tensor:
+        if not self.enclosure.floating:
+            return self.enclosure.mid
+        target = self.enclosure.mid + side * self.enclosure.bound_or_zero()
+        target = torch.where(self.enclosure.mid.isfinite(), target, self.enclosure.mid)
+        fmt = format_of(self.meta.dtype)
+        end = round_to_nearest(target, fmt)
+        beyond = (end - target) * side > 0
+        inward = next_down(end, fmt) if side > 0 else next_up(end, fmt)
+        return torch.where(beyond & end.isfinite(), inward, end).to(self.meta.dtype)
+
+
+def _store_rounded(mid: Tensor, index: int, value: Any) -> bool:
+    if isinstance(value, (int, bool)):
+        mid[index] = float(value)
+        return True
+    fmt = format_of(torch.float64)
+    rounded = round_rational(value, fmt) if hasattr(value, "q") else round_ball(value, fmt)
+    if rounded is not None:
+        mid[index] = rounded
+    return rounded is not None
