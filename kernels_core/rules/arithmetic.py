@@ -11,6 +11,7 @@ then the rounding of the operation. Derivation of the quotient: a'/b' - a/b = ((
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -48,10 +49,16 @@ def constant_rounding(local: Local, value: Any, *, stored: bool = False) -> floa
         return 0.0
     if isinstance(value, Enclosure):
         return integer_rounding(local, value.mid)
-    held = torch.tensor(float(value), dtype=torch.float64)
-    format_, u, eta = (local.dtype, local.u, local.eta) if stored else (local.compute, local.u_acc, local.eta_acc)
-    same = bool(held.to(format_).to(torch.float64) == held) or not bool(held.isfinite())
-    return 0.0 if same else u * abs(float(value)) * INFLATE + eta
+    if stored:
+        return _number_rounding(float(value), local.dtype, local.u, local.eta)
+    return _number_rounding(float(value), local.compute, local.u_acc, local.eta_acc)
+
+
+@functools.lru_cache(maxsize=4096)
+def _number_rounding(value: float, dtype: torch.dtype, u: float, eta: float) -> float:
+    held = torch.tensor(value, dtype=torch.float64)
+    same = bool(held.to(dtype).to(torch.float64) == held) or not bool(held.isfinite())
+    return 0.0 if same else u * abs(value) * INFLATE + eta
 
 
 def integer_rounding(local: Local, value: torch.Tensor) -> float:
