@@ -51,6 +51,8 @@ def style(words: str) -> str:
     """Return the style of a verdict's words."""
     if words.endswith("as expected"):
         return STYLES["covered"]
+    if "expected" in words:
+        return STYLES["violated"]
     return STYLES.get(words.split()[0], "yellow")
 
 
