@@ -8,15 +8,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exactref_cli.render.console import put, room
+from exactref_cli.render.console import count, put, room
 from kernels_core.report import BatteryRow, Outcome
 
 _STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.NOT_APPLICABLE: "dim"}
 INDENT = 2
+_QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 
 
-def contract(console: Console, rows: Sequence[BatteryRow]) -> None:
-    """Print the table of one case."""
+def contract(console: Console, rows: Sequence[BatteryRow], *, brief: bool = False) -> None:
+    """Print the table of one case; `brief` leaves out what passed or does not apply, and counts it.
+
+    Args:
+        console: to print on.
+        rows: of the battery.
+        brief: True where a violated tensor has the screen for itself.
+    """
+    if brief:
+        told = [row for row in rows if row.outcome not in _QUIET]
+        quiet = len(rows) - len(told)
+        console.print(Text(f"  battery: {count(quiet, 'item')} without a finding"))
+        rows = told
+    if not rows:
+        return
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", width=room(console) - INDENT)
     table.add_column("battery", no_wrap=True)
     table.add_column("outcome", no_wrap=True)

@@ -51,7 +51,7 @@ def _report(console: Console, report: Report, repeat: str, insensitive: Sequence
         put(console, coverage(console, report.tensors))
     if report.battery:
         console.print()
-        contract(console, report.battery)
+        contract(console, report.battery, brief=any(row.failure for row in report.tensors))
     for place, line in enumerate(_remarks(report, insensitive)):
         console.print(Text(("" if place else "\n") + f"  {line}"))
     if report.raised is not None:
