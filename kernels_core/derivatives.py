@@ -153,7 +153,11 @@ def _by_either_route(
         TraceError: neither has.
     """
     reason: TraceError | None = None
+    own = [step.name for step in traced.forward.steps if step.name.startswith("exactref.")]
     for flat in (True,) if flat_only else (False, True):
+        if flat and own:  # operations of ours have no derivative: autograd would take them for constants
+            reason = reason or TraceError(f"{own[0]} cannot be differentiated again")
+            continue
         try:
             return trace(dataclasses.replace(traced, flat=flat))
         except UnsupportedOperation:
