@@ -24,6 +24,7 @@ import torch.overrides
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
+from kernels_core.accumulation import with_accumulations
 from kernels_core.complex_numbers import WHOLE, has_complex, has_complex_value, real_call
 from kernels_core.composites import composites_first, lines_of_operations
 from kernels_core.decompositions import MORE
@@ -363,6 +364,7 @@ def to_program(
     """Return the program of a graph; nodes not in `forward` (where given) belong to the derivative."""
     program = without_dead_steps(_Translation(graph, inputs, names, sources, forward).program())
     program = with_determinants(with_relu_arguments(with_extremum_weights(program)))
+    program = with_accumulations(program)
     return dataclasses.replace(program, value_free=graph.meta.get(_VALUE_FREE, False))
 
 

@@ -64,6 +64,8 @@ def _made(setting: Setting) -> Subject | None:
 def _judged(subject: Subject, evidence: Evidence) -> tuple[str, list[tuple[Step, str]]]:
     name, failing = evidence.result.name, evidence.failing
     ref = subject.rows[name]
+    if subject.exact[ref].shape != failing.shape:
+        return "", []  # a gradient of another shape, which the engine sums
     if bool(evidence.value[failing].isnan().all()):
         return NAN, first_nan(subject, evidence)
     outside = subject.outside(name, subject.rounded[ref])[failing]

@@ -88,6 +88,9 @@ def _mean_and_sum(step: Step, kind: str, values: Values, result: Tensor) -> Iter
 
 def constant_ratio(exact: Tensor, actual: Tensor) -> float | None:
     """Return exact / actual where it is one number to 1e-6, None elsewhere."""
+    exact, actual = exact.reshape(-1), actual.reshape(-1)
+    if exact.shape != actual.shape:
+        return None
     usable = (actual != 0) & exact.isfinite() & actual.isfinite()
     if not bool(usable.any()) or not bool((exact[~usable] == actual[~usable]).all()):
         return None

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 
 from kernels_core.rules import (
+    accumulated,
     activation_gradients,
     activations,
     arithmetic,
@@ -48,6 +49,7 @@ from kernels_core.rules.aliases import ALIASES
 from kernels_core.rules.record import Family, Rule
 
 FAMILIES: tuple[Family, ...] = (
+    accumulated.FAMILY,
     activations.FAMILY,
     activation_gradients.FAMILY,
     arithmetic.FAMILY,
