@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from exactref_cli.inputs import Input, PlainInput, draw, each
 from kernels_core.callee import call
 from kernels_core.modules import ModuleKernel, as_kernel
+from kernels_core.remembered import forgotten
 from kernels_core.standin import refuses_leaves, uncompiled
 
 
@@ -43,7 +44,13 @@ class Trial:
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         mode = FakeTensorMode(allow_non_fake_inputs=True) if fake else contextlib.nullcontext()
         try:
-            with _quiet(), torch.random.fork_rng(devices=devices), mode, torch.enable_grad():
+            with (
+                forgotten(self.kernel) if fake else contextlib.nullcontext(),
+                _quiet(),
+                torch.random.fork_rng(devices=devices),
+                mode,
+                torch.enable_grad(),
+            ):
                 return self._runs(inputs, level, fake)
         except (Exception, SystemExit) as error:  # whatever it is, the kernel does not take these inputs
             self.last = error

@@ -15,6 +15,8 @@ from typing import Any, TypeGuard
 
 import torch
 
+from kernels_core.remembered import forgotten
+
 _ON_A_LEAF = ("a leaf Variable that requires grad", "a view of a leaf Variable")
 
 
@@ -61,19 +63,8 @@ def forward_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """Return the Function's forward as a plain function with the signature of its inputs."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if has_separate_context(function):
-            args, kwargs = _with_defaults(function.forward, args, kwargs)  # as `apply` does in this style alone
-        context = StandInContext(args)
-        if has_separate_context(function):
-            result = function.forward(*args, **kwargs)
-            function.setup_context(context, args, result)
-        else:
-            result = function.forward(context, *args, **kwargs)
-        marked = [id(t) for t in context.non_differentiable]
-        if not marked:
-            return result
-        detach = [t.detach() if id(t) in marked else t for t in _as_list(result)]
-        return detach[0] if isinstance(result, torch.Tensor) else tuple(detach)
+        with forgotten(function):
+            return _called(function, args, kwargs)
 
     parameters = list(inspect.signature(function.forward).parameters.values())
     if not has_separate_context(function):
@@ -82,6 +73,22 @@ def forward_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     forward.__name__ = function.__name__
     forward.__wrapped__ = function.forward  # type: ignore[attr-defined]  # whose annotations are the user's
     return forward
+
+
+def _called(function: type[torch.autograd.Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if has_separate_context(function):
+        args, kwargs = _with_defaults(function.forward, args, kwargs)  # as `apply` does in this style alone
+    context = StandInContext(args)
+    if has_separate_context(function):
+        result = function.forward(*args, **kwargs)
+        function.setup_context(context, args, result)
+    else:
+        result = function.forward(context, *args, **kwargs)
+    marked = [id(t) for t in context.non_differentiable]
+    if not marked:
+        return result
+    detach = [t.detach() if id(t) in marked else t for t in _as_list(result)]
+    return detach[0] if isinstance(result, torch.Tensor) else tuple(detach)
 
 
 def _with_defaults(

@@ -33,6 +33,7 @@ from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation
 from kernels_core.extremum_masks import with_extremum_weights
 from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
 from kernels_core.relu_masks import with_relu_arguments
+from kernels_core.remembered import forgotten
 from kernels_core.rules import registry
 from kernels_core.standin import functions_as_forwards, refuses_leaves
 
@@ -172,7 +173,7 @@ def call_reference(
     function: Callable[..., Any], arguments: Arguments, tensors: Mapping[str, torch.Tensor], sources: dict[str, str]
 ) -> Any:
     """Call the reference with these tensors in place, composites and Functions taken apart."""
-    with composites_first(sources), functions_as_forwards():
+    with composites_first(sources), functions_as_forwards(), forgotten(function):
         return call_bound(function, with_tensors(arguments, tensors))
 
 

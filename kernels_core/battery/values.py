@@ -115,6 +115,8 @@ def _drawn(draw: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
 def _compared(subject: Subject, label: str, changed: Mapping[str, Tensor]) -> Finding:
     try:
         check = _check(subject, changed)
+        if [m.shape for m in check.cotangents.values()] != [tuple(g.shape) for g in subject.upstream]:
+            return Finding(Outcome.NOTED, "not judged: outputs have other shapes with these values")
         run = _run(subject, check, subject.function)
         _, reference = _run(subject, check, None, run.results)
     except ExactRefError as error:
