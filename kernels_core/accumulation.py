@@ -10,9 +10,8 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-import torch
-
 from kernels_core.program import Program, Ref, Step, without_dead_steps
+from kernels_core.rules.accumulated import total
 
 FEWEST = 3  # two terms have one order
 
@@ -36,7 +35,7 @@ def with_accumulations(program: Program) -> Program:
             if len(terms) >= FEWEST:
                 metas = (step.meta,) * len(terms)
                 changed[step.number] = dataclasses.replace(
-                    step, op=_total, name="exactref.accumulated", args=tuple(terms), operand_metas=metas
+                    step, op=total, name="exactref.accumulated", args=tuple(terms), operand_metas=metas
                 )
     if not changed:
         return program
@@ -61,10 +60,3 @@ def _terms(step: Step, steps: Mapping[int, Step], inner: set[int]) -> list[Ref]:
     for ref in step.operands:
         found += _terms(steps[ref.step], steps, inner) if ref.step in inner else [ref]
     return found
-
-
-def _total(*terms: torch.Tensor) -> torch.Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total

@@ -28,9 +28,13 @@ class _Norm:
     x: Ref
     c: Ref
     r: Ref
-    shape: tuple[int, ...]
     dims: tuple[int, ...]
     eps: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of x and of y."""
+        return self.y.shape
 
     @property
     def row(self) -> Meta:
@@ -79,7 +83,7 @@ def _norm(y: Step, steps: Mapping[int, Step]) -> _Norm | None:
     whole = isinstance(mean[0], Ref) and steps[mean[0].step].metas[mean[0].output] == y.meta
     if not whole or dims[0] is None or dims[0] != dims[1] or not isinstance(shifted[1], (int, float)):
         return None
-    return _Norm(y, mean[0], c, r, shape, dims[0], float(shifted[1]))
+    return _Norm(y, mean[0], c, r, dims[0], float(shifted[1]))
 
 
 class _Calls:

@@ -12,6 +12,8 @@ Source: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import torch
@@ -37,15 +39,13 @@ def accumulated(local: Local, *terms: Enclosure) -> Enclosure:
     return Enclosure(mid, bound * (INFLATE * (1 + len(terms) * 2.0**-50)))
 
 
-def _total(numbers: Any, *terms: Any) -> Any:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+def total(*terms: Any) -> Any:
+    """Return the sum of tensors or of exact numbers, one after the other."""
+    return functools.reduce(operator.add, terms)
 
 
 FAMILY = Family()
 FAMILY.add(
-    Rule("exactref.accumulated", accumulated, broadcast_cone, elementwise_exact(_total), elementwise_tiles,
-         keeps_inf=True),
+    Rule("exactref.accumulated", accumulated, broadcast_cone,
+         elementwise_exact(lambda numbers, *terms: total(*terms)), elementwise_tiles, keeps_inf=True),
 )  # fmt: skip
