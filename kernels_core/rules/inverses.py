@@ -78,6 +78,11 @@ def settled(mid: Tensor, bound: Tensor) -> Enclosure:
 
 
 def elimination_error(a: Tensor, n: float, u: float) -> Tensor:
+    """Return the backward error of elimination of A or of A^T, whichever is contiguous in the order of LAPACK."""
+    return torch.maximum(_elimination_error(a, n, u), transposed(_elimination_error(transposed(a), n, u)))
+
+
+def _elimination_error(a: Tensor, n: float, u: float) -> Tensor:
     """Return the backward error of elimination: |F| <= 3 n u P |L| |U|, doubled.
 
     Theorem 9.4 (Higham): the computed solution solves (A + F) x = b with |F| <= gamma_{3n} |L| |U| for the rows in the

@@ -7,9 +7,11 @@ Every term of the power series of exp(A + F) - exp(A) is one of that of exp(|A| 
 L the Frechet derivative of the exponential, read from the exponential of the block matrix ((A, E), (0, A)).
 
 What is granted is scaling and squaring: B = A / 2^s, a polynomial of B by at most five products and about twenty scaled
-sums, and s squarings. The polynomial errs by (5 n + 20) u of exp(|B|) elementwise; a squaring doubles the relative
+sums, and s squarings. The polynomial is cut off where it is the exponential of B + D, |D|_1 <= u |B|_1, D a series in
+the powers of B: the result is that of A + 2^s D, which is granted in every element that a power of A reaches, however
+small exp(|A|) is there. Its evaluation errs by (5 n + 20) u of exp(|B|) elementwise; a squaring doubles the relative
 error and adds n u, so the result errs by 2^s (6 n + 20) u exp(|A|), where 2^s <= max(1, 4 |A|_1) for the radii 1/2 and
-above at which the polynomials are cut off below the rounding.
+above within which the polynomials are cut off so.
 Source: Higham, Functions of Matrices, section 10.3; Bader, Blanes and Casas, Mathematics 7 (2019), PyTorch's algorithm.
 """
 
@@ -36,12 +38,21 @@ def matrix_exp(local: Local, a: Enclosure) -> Enclosure:
     finite = mid.nan_to_num(torch.nan, torch.nan, torch.nan)
     size = finite.abs()
     sums = size.sum(-2).amax(-1)[..., None, None] if n else size.new_zeros(())
+    bound = bound + sums * (local.u_acc * GROWN) * _reached(size + bound)
     power = torch.linalg.matrix_exp(size)
     both = torch.linalg.matrix_exp(_block(size + bound, bound))[..., :n, n:]
     relative = torch.clamp(4 * sums, min=1) * ((6 * n + 20) * local.u_acc)
     # exp(|A|) and the block in float64 are themselves good to the same relative error with u = 2^-53
     own = 1 + 2 * torch.clamp(8 * sums, min=1) * ((12 * n + 20) * 2.0**-53)
     return settled(torch.linalg.matrix_exp(finite), (both + (power + both) * relative) * own * GROWN + n * local.eta)
+
+
+def _reached(size: torch.Tensor) -> torch.Tensor:
+    """Return 1 where a power of the matrix may have an element, 0 elsewhere."""
+    reached = torch.eye(size.shape[-1], dtype=size.dtype, device=size.device) + (size != 0)
+    for _ in range(max(0, size.shape[-1] - 1).bit_length()):
+        reached = (reached @ reached > 0).to(size.dtype)
+    return (reached > 0).to(size.dtype)
 
 
 def _block(a: torch.Tensor, e: torch.Tensor) -> torch.Tensor:

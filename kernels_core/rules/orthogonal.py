@@ -9,10 +9,12 @@ applied to (the vector by l + 8 roundings, the inner product by l, three more, t
 Higham, Accuracy and Stability of Numerical Algorithms, lemmas 19.1 and 19.2 with the constants counted), so column j of
 A is perturbed by at most u sum_{i <= j} (6 (m - i) + 20) of its norm (theorem 19.4), and Q as it is formed by as much.
 
-The sign of a row of R is that opposite to the element which the reflection starts from, alpha = R_jj (1 - tau_j). Where
-a perturbation may turn it the factors are unknown; 16 m w |A|_F (w as in factorizations.py, which bounds |F R^-1|)
-stands above what the perturbation of the earlier reflections makes of alpha. The columns of a complete Q beyond those
-of A are determined by the algorithm alone: they are left unknown.
+The sign of a row of R is that opposite to the element which the reflection starts from, alpha = R_jj (1 - tau_j), and
+that of alpha itself where nothing stands below it, for then LAPACK reflects nothing (tau = 0). Where a perturbation may
+turn alpha, or make the rest of its column zero, of norm |R_jj| tau |v| for a reflection by (1, v), the factors are
+unknown; 16 m w |A|_F (w as in factorizations.py, which bounds |F R^-1|) stands above what the perturbation of the
+earlier reflections makes of either. A triangle with no bound below its diagonal meets no reflection. The columns of a
+complete Q beyond those of A are determined by the algorithm alone: they are left unknown.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def qr(local: Local, a: Enclosure, mode: str = "reduced") -> Any:
         right = bounded_product(transposed(q_error), mid[..., short:].abs())
         right = right + bounded_product(transposed(q.abs() + q_error), error[..., short:])
         r_error = torch.cat((r_error, right), -1)
-    known = _signs_known(mid, r, largest(w) * 16 * rows)
+    flat = ((mid != 0) | (bound != 0)).tril(-1).any(-2, keepdim=True).any(-1, keepdim=True).logical_not()
+    known = _signs_known(mid, r, largest(w) * 16 * rows) | flat
     q_error, r_error = (torch.where(known, e, torch.inf) for e in (q_error, r_error))
     r_error = torch.where(torch.ones_like(r, dtype=torch.bool).triu(), r_error, 0.0)
     return _shaped(local, settled(q, q_error), settled(r, r_error), mode)
@@ -74,10 +77,13 @@ def qr(local: Local, a: Enclosure, mode: str = "reduced") -> Any:
 
 def _signs_known(mid: Tensor, r: Tensor, reach: Tensor) -> Tensor:
     rows, short = mid.shape[-2], r.shape[-2]
-    _, tau = torch.geqrf(mid)
-    alpha = (r.diagonal(dim1=-2, dim2=-1) * (1 - tau)).abs()[..., : rows - 1 if short == rows else short]
+    vectors, tau = torch.geqrf(mid)
+    diagonal = r.diagonal(dim1=-2, dim2=-1)
+    rest = torch.tril(vectors, -1)[..., :short].square().sum(-2).sqrt() * tau
+    least = diagonal.abs() * torch.minimum((1 - tau).abs(), rest)
+    least = least[..., : rows - 1 if short == rows else short]
     size = mid.square().sum((-2, -1), keepdim=True).sqrt()
-    return (alpha.unsqueeze(-1) > reach * size).all(-2, keepdim=True)
+    return (least.unsqueeze(-1) > reach * size).all(-2, keepdim=True)
 
 
 def _shaped(local: Local, q: Enclosure, r: Enclosure, mode: str) -> tuple[Enclosure, Enclosure]:
@@ -104,6 +110,8 @@ def _exact_qr(call: Any, a: Objects) -> tuple[Objects, Objects]:
     r = np.full(call.step.metas[1].shape[-2:], zero, dtype=object)
     basis = np.array([[n.real(int(i == j)) for j in range(rows)] for i in range(rows)], dtype=object)
     for j in range(min(rows - 1, columns)):
+        if n.sign(sum((v * v for v in work[j + 1 :, j]), zero)) == 0:
+            continue
         norm = np.asarray(n.sqrt(sum((v * v for v in work[j:, j]), zero))).item()
         sign = n.sign(work[j, j])
         if sign == 0:

@@ -6,6 +6,9 @@ same forward bound |A^-1| E |X|. Triangular systems: theorem 8.5, |F| <= gamma_n
 |F| <= gamma_{3n+1} |L| |L^T|. Underflow adds eta per product, as in any sum.
 
 A matrix whose bound reaches a singular one leaves its solutions unconstrained.
+
+The midpoint is float64's own result of the same operation, never that of a general elimination where the operation
+solves with triangles: where a structural zero leaves no room in |T| |X|, another algorithm's rounding has none either.
 """
 
 from __future__ import annotations
@@ -35,12 +38,11 @@ from kernels_core.rules.record import Family
 Tensor = torch.Tensor
 
 
-def _solved(local: Local, a: Tensor, error: Tensor, b: Enclosure, left: bool = True) -> Enclosure:
-    """Return X of A X = B (or X A = B), `error` bounding all that may be added to A."""
+def _solved(local: Local, x: Tensor, a: Tensor, error: Tensor, b: Enclosure, left: bool = True) -> Enclosure:
+    """Return X of A X = B (or X A = B) around float64's x, `error` bounding all that may be added to A."""
     if not left:
-        value = _solved(local, transposed(a), transposed(error), _transpose(b))
+        value = _solved(local, transposed(x), transposed(a), transposed(error), _transpose(b))
         return _transpose(value)
-    x = torch.linalg.solve_ex(a, b.mid).result
     value = solution(a, error, x, None if b.bound is None else b.bound.expand(b.mid.shape))
     return Enclosure(value.mid, value.bound_or_zero() + local.eta)
 
@@ -56,7 +58,8 @@ def solve_ex(local: Local, a: Enclosure, b: Enclosure, *, left: bool = True, che
     mid, bound = parts_of(a)
     vector = b.mid.dim() == 1 or (a.mid.dim() - 1 == b.mid.dim() and b.mid.shape == a.mid.shape[:-1])
     right = Enclosure(*(None if t is None else t.unsqueeze(-1) for t in parts_of(b))) if vector else b
-    value = _solved(local, mid, bound + elimination_error(mid, mid.shape[-1], local.u_acc), right, left)
+    x = torch.linalg.solve_ex(mid, right.mid, left=left).result
+    value = _solved(local, x, mid, bound + elimination_error(mid, mid.shape[-1], local.u_acc), right, left)
     if vector:
         value = Enclosure(*(None if t is None else t.squeeze(-1) for t in (value.mid, value.bound)))  # type: ignore[arg-type]
     return value, *unsaid(local, 1, value)
@@ -66,7 +69,8 @@ def inv_ex(local: Local, a: Enclosure, *, check_errors: bool = False) -> Any:
     """Return the inverse, and info."""
     mid, bound = parts_of(a)
     identity = Enclosure(torch.eye(mid.shape[-1], dtype=torch.float64, device=mid.device).expand(mid.shape))
-    value = _solved(local, mid, bound + elimination_error(mid, mid.shape[-1], local.u_acc), identity)
+    x = torch.linalg.inv_ex(mid).inverse
+    value = _solved(local, x, mid, bound + elimination_error(mid, mid.shape[-1], local.u_acc), identity)
     return value, *unsaid(local, 1, value)
 
 
@@ -90,7 +94,8 @@ def solve_triangular(
 ) -> Enclosure:
     """Return X of T X = B or X T = B."""
     mid, bound = _triangle(a, upper, unitriangular)
-    return _solved(local, mid, bound + mid.abs() * _gamma(mid.shape[-1], local.u_acc), b, left)
+    x = torch.linalg.solve_triangular(mid, b.mid, upper=upper, left=left)
+    return _solved(local, x, mid, bound + mid.abs() * _gamma(mid.shape[-1], local.u_acc), b, left)
 
 
 def triangular_solve(
@@ -100,8 +105,8 @@ def triangular_solve(
     mid, bound = _triangle(a, upper, unitriangular)
     error = bound + mid.abs() * _gamma(mid.shape[-1], local.u_acc)
     if transpose:
-        mid, error = transposed(mid), transposed(error)
-    return _solved(local, mid, error, b), a
+        mid, error, upper = transposed(mid), transposed(error), not upper
+    return _solved(local, torch.linalg.solve_triangular(mid, b.mid, upper=upper), mid, error, b), a
 
 
 def lu_solve(
@@ -120,7 +125,8 @@ def lu_solve(
         error = torch.where(pivots.unsure.any(-1)[..., None, None], torch.inf, error)
     if adjoint:
         matrix, error = transposed(matrix), transposed(error)
-    return _solved(local, matrix, error, b, left)
+    x = torch.linalg.lu_solve(lu.mid, pivots.mid, b.mid, left=left, adjoint=adjoint)
+    return _solved(local, x, matrix, error, b, left)
 
 
 def _factored(local: Local, factor: Enclosure, upper: bool) -> tuple[Tensor, Tensor]:
@@ -128,21 +134,23 @@ def _factored(local: Local, factor: Enclosure, upper: bool) -> tuple[Tensor, Ten
     if upper:
         mid, bound = transposed(mid), transposed(bound)
     size = mid.abs() + bound
-    rounding = _gamma(3 * mid.shape[-1] + 1, local.u_acc)
+    rounding = _gamma(3 * mid.shape[-1] + 1, local.u_acc) + 2 * mid.shape[-1] * 2.0**-53  # of the product here
     error = bound @ transposed(size) + mid.abs() @ transposed(bound) + (size @ transposed(size)) * rounding
     return mid @ transposed(mid), error
 
 
 def cholesky_solve(local: Local, b: Enclosure, factor: Enclosure, upper: bool = False) -> Enclosure:
     """Return X of L L^T X = B."""
-    return _solved(local, *_factored(local, factor, upper), b)
+    x = torch.cholesky_solve(b.mid, factor.mid, upper)
+    return _solved(local, x, *_factored(local, factor, upper), b)
 
 
 def cholesky_inverse(local: Local, factor: Enclosure, upper: bool = False) -> Enclosure:
     """Return (L L^T)^-1."""
     matrix, error = _factored(local, factor, upper)
     identity = torch.eye(matrix.shape[-1], dtype=torch.float64, device=matrix.device).expand(matrix.shape)
-    return _solved(local, matrix, error, Enclosure(identity))
+    x = torch.cholesky_inverse(factor.mid, upper)
+    return _solved(local, x, matrix, error, Enclosure(identity))
 
 
 def _exact_solve(call: Any, a: Any, b: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels_core.coverage import Element
-from tests.core.rules.checker import check_rule, evaluate
+from tests.core.rules.checker import assert_contained, check_rule, evaluate
 from tests.core.rules.test_solving import regular
 
 SHAPES = [(4, 4), (4, 2), (2, 4), (2, 3, 3), (1, 1)]
@@ -71,3 +71,14 @@ def test_a_wrong_sign_of_a_qr_factor_is_violated() -> None:
     a = drawn((4, 3))
     (q, _), (actual, _) = evaluate(lambda a: tuple(torch.linalg.qr(a)), [a], gradient=False)
     assert bool((q.verdict(-actual) == Element.VIOLATED).any())
+
+
+@pytest.mark.parametrize("below", [0.0, 1e-3])
+def test_a_reflection_of_nothing_keeps_the_sign(below: float) -> None:
+    a = torch.triu(drawn((4, 4))).index_put((torch.tensor([2]), torch.tensor([1])), torch.tensor(below))
+    results, actuals = evaluate(lambda a: tuple(torch.linalg.qr(a)), [a], gradient=False)
+    for result, actual in zip(results, actuals, strict=True):
+        assert not bool((result.verdict(actual) == Element.VIOLATED).any())
+        assert_contained(result)
+        covered = (result.verdict(actual) == Element.COVERED).all()
+        assert bool(covered) == (below == 0.0)  # with something below one diagonal element, the others may turn
