@@ -21,6 +21,7 @@ from kernels_core.filter import Filtered, run_filter
 from kernels_core.profiles import PROFILES, Profile
 from kernels_core.program import Meta, Program
 from kernels_core.result import Result
+from kernels_core.usual_functions import in_usual_functions
 
 if TYPE_CHECKING:
     from kernels_core.reference import Reference
@@ -87,6 +88,20 @@ class Check:
         with _named(self.reference.name):
             return derivatives.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
 
+    @functools.cached_property
+    def joint_beside(self) -> Program | None:
+        """The same with formulas of usual functions taken for these, where the reference has some."""
+        return self._in_usual_functions(derivatives.trace_vjp)
+
+    def _in_usual_functions(self, trace: Callable[..., Program], *given: Any) -> Program | None:
+        forward = in_usual_functions(self.forward)
+        if forward is None:
+            return None
+        try:
+            return trace(self.reference.function, self.arguments, self.wrt, *given, forward, flat=True)
+        except TraceError:  # nothing is granted then
+            return None
+
     @property
     def cotangents(self) -> dict[str, Meta]:
         """Shape and dtype of the upstream gradient of each floating output, by output name."""
@@ -111,6 +126,7 @@ class Check:
             return self.outputs()
         inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
         results = self._results(self.joint, inputs, list(self.joint.outputs))
+        results = self._widened(results, self.joint_beside, inputs)
         if self.reference.declared is not None:
             stored = {name: results[name].enclosure for name in self.forward.outputs}
             results.update(self._declared(results, inputs, stored))
@@ -123,7 +139,9 @@ class Check:
                             derivatives.tangent_name)  # fmt: skip
         with _named(self.reference.name):
             program = derivatives.trace_jvp(self.reference.function, self.arguments, self.wrt, self.forward)
-        return self._results(program, {**self.tensors, **given}, list(program.outputs))
+            beside = self._in_usual_functions(derivatives.trace_jvp)
+        inputs = {**self.tensors, **given}
+        return self._widened(self._results(program, inputs, list(program.outputs)), beside, inputs)
 
     def second_order(self, grads: Sequence[Tensor | None], vectors: Mapping[str, Tensor]) -> dict[str, Result]:
         """Return the gradients of sum <vector, gradient> over the first-order gradients that have a vector, by name."""
@@ -134,8 +152,9 @@ class Check:
             program = derivatives.trace_double_backward(
                 self.reference.function, self.arguments, self.wrt, names, self.forward
             )
+            beside = self._in_usual_functions(derivatives.trace_double_backward, names)
         inputs = {**self.tensors, **self.upstream(grads), **given}
-        return self._results(program, inputs, list(program.outputs))
+        return self._widened(self._results(program, inputs, list(program.outputs)), beside, inputs)
 
     def _require_true_derivative(self) -> None:
         if self.reference.surrogate:
@@ -194,6 +213,15 @@ class Check:
         )
         plain = FlatInputs({name: v.mid if isinstance(v, Enclosure) else v for name, v in inputs.items()})
         return {name: self._result(name, program, filtered, at_kinks, plain) for name in names}
+
+    def _widened(
+        self, results: dict[str, Result], program: Program | None, inputs: Mapping[str, Tensor | Enclosure]
+    ) -> dict[str, Result]:
+        """Return the results with the larger bound of theirs and of the program beside theirs."""
+        if program is None:
+            return results
+        beside = run_filter(program, inputs, self.profile, rad=False).enclosures
+        return {name: result.widened(beside.get(name)) for name, result in results.items()}
 
     def _has_kinks(self, filtered: Filtered) -> bool:
         return self.kinks == "accept" and filtered.ties > 0

@@ -39,7 +39,9 @@ def tangent_name(name: str) -> str:
     return f"tangent_{name}"
 
 
-def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program) -> Program:
+def trace_vjp(
+    function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program, *, flat: bool = False
+) -> Program:
     """Return the program of outputs and gradients: inputs as `forward`, then "grad_output..." for the cotangents.
 
     Args:
@@ -47,8 +49,9 @@ def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
         arguments: by name.
         wrt: names of the tensors to differentiate.
         forward: the program of the forward, for the shapes of the cotangents.
+        flat: differentiate that program in place of the function.
     """
-    traced = _Traced(function, arguments, wrt, forward)
+    traced = _Traced(function, arguments, wrt, forward, flat)
 
     def joint(values: list[Tensor], upstream: list[Tensor]) -> Any:
         primal, chosen = traced.primal(values)
@@ -62,7 +65,9 @@ def trace_vjp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
     return with_factored(program, {name: 1 for name in names if name.startswith("grad_")})
 
 
-def trace_jvp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program) -> Program:
+def trace_jvp(
+    function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], forward: Program, *, flat: bool = False
+) -> Program:
     """Return the program of the tangents: inputs as `forward`, then "tangent_A..."; results "tangent_output...".
 
     Args:
@@ -70,6 +75,7 @@ def trace_jvp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
         arguments: by name.
         wrt: names of the tensors that have a tangent.
         forward: the program of the forward.
+        flat: differentiate that program in place of the function.
     """
 
     def traced(traced: _Traced) -> Program:
@@ -86,8 +92,8 @@ def trace_jvp(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[
         return with_factored(program, dict.fromkeys(names, 1))
 
     load_forward_mode()
-    breaks = any(step.name in _BREAKS_FORWARD_MODE for step in forward.steps)
-    return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "forward mode", flat_only=breaks)
+    flat = flat or any(step.name in _BREAKS_FORWARD_MODE for step in forward.steps)
+    return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "forward mode", flat_only=flat)
 
 
 @functools.cache
@@ -104,7 +110,13 @@ _BREAKS_FORWARD_MODE = frozenset({"aten.lerp.Tensor", "aten.lerp.Scalar", "aten.
 
 
 def trace_double_backward(
-    function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str], given: Sequence[str], forward: Program
+    function: Callable[..., Any],
+    arguments: Arguments,
+    wrt: Sequence[str],
+    given: Sequence[str],
+    forward: Program,
+    *,
+    flat: bool = False,
 ) -> Program:
     """Return the program of the gradients of sum <v_X, grad_X> over the X in `given`.
 
@@ -117,6 +129,7 @@ def trace_double_backward(
         wrt: names of the tensors to differentiate, in the first order and in the second.
         given: those of `wrt` whose gradient is differentiated again.
         forward: the program of the forward.
+        flat: differentiate that program in place of the function.
     """
 
     def traced(traced: _Traced) -> Program:
@@ -139,7 +152,7 @@ def trace_double_backward(
         inputs = [*traced.tensors, *cotangents, *(cotangent_name(f"grad_{name}") for name in wrt if name in given)]
         return with_factored(traced.program(twice, [traced.cotangents(), vectors], inputs, list(orders)), orders)
 
-    return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "the second order")
+    return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "the second order", flat_only=flat)
 
 
 def _by_either_route(

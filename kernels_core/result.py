@@ -46,6 +46,18 @@ class Result:
         """Return "Result(grad_A, float32[16, 32])"."""
         return f"Result({self.name}, {str(self.meta.dtype)[6:]}{list(self.meta.shape)})"
 
+    def widened(self, other: Enclosure | None) -> Result:
+        """Return the result with the larger bound of its own and `other`'s, by a program of the same exact value.
+
+        What the other program cannot bound it does not grant.
+        """
+        if other is None or other.bound is None or self.source is None:
+            return self
+        own = self.enclosure.bound_or_zero().expand(self.enclosure.shape)
+        granted = torch.where(other.bound.isfinite() & other.mid.isfinite(), other.bound.expand(own.shape), 0.0)
+        enclosure = Enclosure(self.enclosure.mid, torch.maximum(own, granted))
+        return dataclasses.replace(self, enclosure=enclosure, rad=self.rad_abs())
+
     def covers(self, actual: Tensor) -> Tensor:
         """Return a BoolTensor of the shape of `actual`: True where a correct kernel may, for certain, return the value.
 
