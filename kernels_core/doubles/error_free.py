@@ -1,0 +1,51 @@
+"""Error-free transforms: the rounding error of one float64 operation, as a float64 number.
+
+    two_sum(a, b) = (s, e)        s = RN(a + b), s + e = a + b exactly
+    two_product(a, b) = (p, e)    p = RN(a b),   p + e = a b exactly, where nothing over- or underflows
+
+Sources: Knuth, The Art of Computer Programming 2, 4.2.2, theorem B; Dekker, A floating-point technique for extending
+the available precision, Numer. Math. 18 (1971), with Veltkamp's splitting.
+
+They need each operation rounded on its own. PyTorch's eager operations are; nothing here may be compiled. `addcmul` may
+or may not use FMA: it is given products that are exact, where both round alike.
+
+Overflow: a splitting overflows above 2^996 and leaves NaN, a sum that overflows leaves NaN as its error. Underflow: the
+halves' products are exact where |a b| >= 2^-967: their last bit is at 2^-106 |a b| or above.
+"""
+
+from __future__ import annotations
+
+import torch
+
+Tensor = torch.Tensor
+
+_SPLITTER = 2.0**27 + 1
+
+
+def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return RN(a + b) and its error."""
+    total = a + b
+    back = total - a
+    error = a - (total - back)
+    return total, error.add_(b - back)
+
+
+def fast_two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return RN(a + b) and its error, for |a| >= |b| or a = 0."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def split(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two halves of 26 bits each with a = high + low (Veltkamp)."""
+    wide = a * _SPLITTER
+    high = wide - (wide - a)
+    return high, a - high
+
+
+def two_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return RN(a b) and its error (Dekker)."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = split(a), split(b)
+    error = a_high * b_high - product
+    return product, error.addcmul_(a_high, b_low).addcmul_(a_low, b_high).addcmul_(a_low, b_low)

@@ -1,0 +1,121 @@
+"""Sums and matrix products whose leading parts are exact, by splitting (Ozaki's scheme).
+
+Values are cut into slices of `bits` bits below a common power of two, the scale of their row. With sigma = 1.5 scale
+2^(52 - bits), (x + sigma) - sigma is x rounded to a multiple of scale 2^-bits, and x minus it is exact. Slices are then
+integers of at most 2^bits in a common unit, and sums of n of them, or of n of their products, are exact in float64, in
+whatever order, as long as they stay below 2^53 units.
+
+Source of the idea: Ozaki, Ogita, Oishi, Rump, Error-free transformations of matrix multiplication by using fast
+routines of matrix multiplication and its applications, Numer. Algorithms 59 (2012). Errors are derived below.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernels_core.doubles.error_free import two_sum
+from kernels_core.doubles.number import INFLATE, DoubleDouble, U
+
+Tensor = torch.Tensor
+Dims = tuple[int, ...]
+
+_EXPONENT = 0x7FF0000000000000
+_LARGEST_SCALE, _SMALLEST_SCALE = 2.0**400, 2.0**-400  # of the rows of a matrix: products of slices stay normal
+
+
+def row_scale(x: Tensor, dims: Dims) -> Tensor:
+    """Return, for each row over `dims` (kept with size 1), a power of two above |x|; 0 for rows of zeros."""
+    top = x.abs().amax(dims, keepdim=True)
+    floor = (top.view(torch.int64) & _EXPONENT).view(torch.float64)
+    return torch.where(top > 0, (floor * 2).clamp_(min=2.0**-1021), top)
+
+
+def slice_off(x: Tensor, scale: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Return x rounded to multiples of scale 2^-bits, and the rest, at most half such a multiple."""
+    sigma = scale * (1.5 * 2.0 ** (52 - bits))
+    top = (x + sigma).sub_(sigma)
+    return top, x - top
+
+
+def total(a: DoubleDouble, dims: Dims, *, keepdim: bool = False) -> DoubleDouble:
+    """Sum over `dims`: two slices exactly, the rest in float64.
+
+    The rest of n values r errs by (n - 1) u sum |r| in any order, and by u |r| each from adding the low parts.
+    """
+    n = math.prod(a.shape[d] for d in dims)
+    if not a.hi.numel() or not dims:
+        return a if not dims else _zeros(a, dims, keepdim)
+    bits = 51 - max(1, math.ceil(math.log2(n)))
+    scale = row_scale(a.hi, dims)
+    first, rest = slice_off(a.hi, scale, bits)
+    second, rest = slice_off(rest, scale * 2.0 ** -(bits + 1), bits)
+    rest = rest + a.lo
+    high, error = two_sum(first.sum(dims, keepdim=keepdim), second.sum(dims, keepdim=keepdim))
+    low = error + rest.sum(dims, keepdim=keepdim)
+    moved = a.rad.expand(a.shape).sum(dims, keepdim=keepdim)
+    rad = rest.abs_().sum(dims, keepdim=keepdim).mul_(n * U).add_(moved).mul_(1 + 2 * n * U)
+    rad = rad.add_(low.abs(), alpha=U).mul_(INFLATE)
+    return DoubleDouble(*two_sum(high, low), rad)
+
+
+def _zeros(a: DoubleDouble, dims: Dims, keepdim: bool) -> DoubleDouble:
+    zero = a.hi.sum(dims, keepdim=keepdim)
+    return DoubleDouble(zero, zero, zero)
+
+
+def matmul(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
+    """Matrix product over K terms, of matrices or batches of them.
+
+    A = A1 + A2 + A3 with slices of t bits below p, the scale of the row, and A3 the rest with A's low part; B likewise
+    with q, the scale of the column. A1 B1 and A1 B2 + A2 B1 are exact, since 2 K 2^(2 t) <= 2^53. What is left,
+
+        A1 B3 + A2 (B - B1) + A3 B,
+
+    is a product of length 3 K in float64. With s = 2^-t: |A2| <= s p / 2, |B - B1| <= 0.6 s q, |A3| <= (s^2 / 4 + u) p
+    <= 0.8 s^2 p as u <= s^2 / 2. Its absolute products add up to at most 2 K s^2 p q, so that it errs by at most
+    3 K u (2 K s^2 p q). The roundings of A3, B3 and B - B1 and the low part of B left out in A3 B: 4 K u s^2 p q.
+    Together 10 K^2 u s^2 p q, and u |w| for the low part w of the result.
+
+    Operands: |A| R_B + R_A (|B| + R_B), bounded by row and column sums and maxima.
+    """
+    size = a.shape[-1]
+    bits = (53 - max(1, math.ceil(math.log2(2 * max(size, 1))))) // 2
+    if not size or not a.hi.numel() or not b.hi.numel():
+        return _empty_product(a, b)
+    p, q = row_scale(a.hi, (-1,)), row_scale(b.hi, (-2,))
+    first, second, third = _products(a, b, p, q, bits)
+    high, error = two_sum(first, second)
+    low = error.add_(third)
+    rad = (p * (float(10 * size * size) * U * 4.0**-bits)) * q
+    rad = rad.add_(low.abs(), alpha=U).add_(_moved(a, b, size)).mul_(INFLATE)
+    out = _out_of_range(p) | _out_of_range(q)
+    return DoubleDouble(*two_sum(high, low), torch.where(out, torch.inf, rad) if bool(out.any()) else rad)
+
+
+def _products(a: DoubleDouble, b: DoubleDouble, p: Tensor, q: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return A1 B1, A1 B2 + A2 B1 and A1 B3 + A2 (B - B1) + A3 B."""
+    a1, a_rest = slice_off(a.hi, p, bits)
+    a2, a3 = slice_off(a_rest, p * 2.0 ** -(bits + 1), bits)
+    b1, b_rest = slice_off(b.hi, q, bits)
+    b2, b3 = slice_off(b_rest, q * 2.0 ** -(bits + 1), bits)
+    a3, b3, b_rest = a3 + a.lo, b3 + b.lo, b_rest + b.lo
+    return a1 @ b1, (a1 @ b2).add_(a2 @ b1), (a1 @ b3).add_(a2 @ b_rest).add_(a3 @ b.hi)
+
+
+def _empty_product(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
+    zero = a.hi @ b.hi
+    return DoubleDouble(zero, zero, zero)
+
+
+def _moved(a: DoubleDouble, b: DoubleDouble, size: int) -> Tensor:
+    """Return what the radii of the operands do, rounded upwards."""
+    r_a, r_b = (x.rad.expand(x.shape) for x in (a, b))
+    more = 1 + 2 * size * U
+    rows, columns = a.hi.abs().sum(-1, keepdim=True), (b.hi.abs() + r_b).sum(-2, keepdim=True)
+    return (r_a.amax(-1, keepdim=True) * columns + rows * r_b.amax(-2, keepdim=True)) * more
+
+
+def _out_of_range(scale: Tensor) -> Tensor:
+    return ~((scale <= _LARGEST_SCALE) & ((scale >= _SMALLEST_SCALE) | (scale == 0)))
