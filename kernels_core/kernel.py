@@ -12,6 +12,7 @@ import torch
 from kernels_core import tracing
 from kernels_core.callee import call, inside_a_network
 from kernels_core.errors import ExactRefError
+from kernels_core.global_state import restored
 from kernels_core.reference import Check
 from kernels_core.report import Raised
 
@@ -106,7 +107,7 @@ def run_forward(
     Raises:
         KernelRaisedError: the kernel raised.
     """
-    with phase("forward"):
+    with phase("forward"), restored():
         within = {name: inside_a_network(leaf) for name, leaf in leaves.items()}
         names, tensors = tracing.output_names(call(function, inputs, tracing.with_tensors(arguments, within)))
     return dict(zip(names, tensors, strict=True))
@@ -142,7 +143,7 @@ def run_backward(
     returned = (outputs[name] for name in check.cotangents if name in outputs)
     pairs = [(t, g) for t, g in zip(returned, upstream, strict=False) if t.requires_grad and g is not None]
     if pairs and wanted:
-        with phase("backward"):
+        with phase("backward"), restored():
             gradients = torch.autograd.grad(
                 [t for t, _ in pairs], [leaves[name] for name in wanted], [g for _, g in pairs],
                 retain_graph=retain_graph, allow_unused=True,

@@ -19,10 +19,11 @@ CALLS = 5
 
 def others(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return other values of the same kind: each floating tensor's own in reverse order, or half of them."""
-    return {name: _other(t.detach()) if t.dtype.is_floating_point else t.detach() for name, t in tensors.items()}
+    return {name: other(t.detach()) if t.dtype.is_floating_point else t.detach() for name, t in tensors.items()}
 
 
-def _other(given: Tensor) -> Tensor:
+def other(given: Tensor) -> Tensor:
+    """Return other values of a floating tensor: its own in reverse order, or half of them where that is the same."""
     wide = given.to(torch.float64)  # PyTorch reverses no 8-bit floats
     reverse = wide.reshape(-1).flip(0).reshape(given.shape)
     return (wide / 2 if same_bits(reverse, wide) else reverse).to(given.dtype)
@@ -56,7 +57,7 @@ def _fresh_allocation(subject: Subject) -> Finding:
 
 
 def _other_grad_outputs(subject: Subject) -> list[Tensor]:
-    return [_other(g) for g in subject.upstream]
+    return [other(g) for g in subject.upstream]
 
 
 def _same_pointers(subject: Subject) -> Finding:

@@ -40,11 +40,11 @@ from kernels_core.rules.record import Family, Rule
 Tensor = torch.Tensor
 
 
-def scaled(g: Tensor, g_reach: Tensor | None, slope: Tensor | None, error: Any) -> Tensor:
+def scaled(g: Tensor, g_reach: Tensor | None, slope: Tensor | None, error: Tensor | float) -> Tensor:
     """Return |slope| G + (|grad| + G) error; `slope` is read where grad has a bound only."""
-    if g_reach is None:
-        return g.abs().mul_(error)
-    return g.abs().add_(g_reach).mul_(error).add_(slope.abs().mul_(g_reach))  # type: ignore[union-attr]
+    if g_reach is None or slope is None:
+        return g.abs() * error  # not in place: an upstream gradient may be broadcast
+    return slope.abs() * g_reach + (g.abs() + g_reach) * error
 
 
 def gelu_backward(local: Local, grad: Enclosure, a: Enclosure, *, approximate: str = "none") -> Enclosure:

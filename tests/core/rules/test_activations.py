@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernels_core.reference import reference
 from tests.core.rules.checker import check_rule, check_special
 
 SMOOTH: dict[str, Callable[..., Any]] = {
@@ -66,3 +67,14 @@ def test_activation_of_special_values_is_decided(name: str) -> None:
 @pytest.mark.parametrize("name", ["gelu", "silu", "softplus", "logsigmoid", "relu"])
 def test_activation_of_few_elements_is_covered(name: str, shape: tuple[int, ...]) -> None:
     check_rule(ALL[name], [torch.full(shape, 0.7)], (torch.float32,))
+
+
+@pytest.mark.parametrize("then", [lambda y: y.sum(0), lambda y: y.sum(0).exp()], ids=["exact", "rounded"])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_upstream_gradient_that_is_broadcast_is_taken(name: str, then: Callable[..., Any]) -> None:
+    x = torch.linspace(-1.0, 1.0, 15).reshape(5, 3)
+    leaf = x.clone().requires_grad_()
+    grad = torch.tensor([1.5, -0.25, 2.0])
+    then(SMOOTH[name](leaf)).backward(grad)
+    found = reference(lambda x: then(SMOOTH[name](x))).backward(x, grad)["grad_x"]
+    assert bool(found.covers(leaf.grad).all())

@@ -1,0 +1,71 @@
+"""Kernels that keep something where it does not belong, or leave something behind; see contract_faults.py."""
+
+import torch
+from contract_faults import Sine, SineAndCosine
+
+
+class KeepsItsInputOnTheClass(Sine):
+    """interleaved_calls: the input is kept on the class, so that a backward uses that of the last forward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return sin(x)."""
+        KeepsItsInputOnTheClass.x = x
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return cos of the last input times grad."""
+        return torch.cos(KeepsItsInputOnTheClass.x) * grad
+
+
+class KeepsItsInputOnTheContext(Sine):
+    """changed_in_place: kept as an attribute of ctx, where autograd does not see that it was written to."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return sin(x)."""
+        ctx.x = x
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return cos of whatever the input's memory holds by now, times grad."""
+        return torch.cos(ctx.x) * grad
+
+
+class ChangesTheDefaultDtype(Sine):
+    """global_state: sets the default dtype for constants of its own, and leaves it so."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return sin(x)."""
+        torch.set_default_dtype(torch.float64)
+        return Sine.forward(ctx, x)
+
+
+class ClipsTheGradient(Sine):
+    """grad_output_values: a gradient beyond 1000 is clipped."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return cos(x) grad, between -1000 and 1000."""
+        return Sine.backward(ctx, grad).clamp(-1000, 1000)
+
+
+class MarksAnOutput(SineAndCosine):
+    """differentiable_outputs: the second output is declared a constant; what depends on it alone learns nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return sin(x) and cos(x)."""
+        ctx.save_for_backward(x)
+        found = torch.cos(x)
+        ctx.mark_non_differentiable(found)
+        return torch.sin(x), found
+
+    @staticmethod
+    def backward(ctx, first, second):
+        """Return cos(x) times the first gradient."""
+        (x,) = ctx.saved_tensors
+        return torch.cos(x) * first

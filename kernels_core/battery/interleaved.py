@@ -1,0 +1,139 @@
+"""What happens between a forward and its backward: another call of the same kernel, or a write to what it was given.
+
+A network runs all forwards before the first backward, and an optimizer may write to a parameter in between. What a
+forward keeps on its class, in a module or in a global belongs to the last call, or to the first; what it keeps as an
+attribute of `ctx` has no version counter, so that autograd cannot see that it is no longer what the forward saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from kernels_core import tracing
+from kernels_core.battery import graph
+from kernels_core.battery.item import Finding, Item, not_applicable
+from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.repeats import other, others
+from kernels_core.battery.subject import Subject
+from kernels_core.callee import call, same_memory
+from kernels_core.global_state import restored
+from kernels_core.kernel import KernelRaisedError, phase
+
+Tensor = torch.Tensor
+MOST = 6  # tensors that are changed, each in a run of its own
+
+_ORDERS = {  # what runs before the backward that is judged; "a" is the case, "b" the same kernel on other values
+    "forward a, forward b, backward a": ("forward b",),
+    "forward a, forward b, backward b, backward a": ("forward b", "backward b"),
+    "forward b, forward a, backward b, backward a": ("before", "backward b"),
+}
+
+
+def _interleaved_calls(subject: Subject) -> Finding:
+    if not subject.wrt or not subject.upstream:
+        return not_applicable("nothing is differentiated")
+    judgement = Judgement(subject)
+    for label, steps in _ORDERS.items():
+        with judgement.trying(label):
+            judgement.look(label, _between(subject, steps))
+    return judgement.finding("a backward uses what its own forward was given")
+
+
+def _between(subject: Subject, steps: tuple[str, ...]) -> Mapping[str, Tensor | None]:
+    """Return the gradients of the case where a second call on other values runs in between."""
+    leaves = subject.leaves()
+    second = {n: t.requires_grad_(leaves[n].requires_grad) for n, t in others(leaves).items()}
+    kept = _other_forward(subject, second) if "before" in steps else None
+    outputs = subject.forward(leaves)
+    if "forward b" in steps:
+        kept = _other_forward(subject, second)
+    if "backward b" in steps and kept is not None:
+        _other_backward(subject, kept, second)
+    return subject.backward(outputs, leaves)
+
+
+def _other_forward(subject: Subject, leaves: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    """Return the outputs on other values, None where the kernel raises on them."""
+    try:
+        return subject.forward(leaves)
+    except KernelRaisedError:
+        return None
+
+
+def _other_backward(subject: Subject, outputs: Mapping[str, Tensor], leaves: Mapping[str, Tensor]) -> None:
+    try:
+        subject.backward(outputs, leaves, [other(g) for g in subject.upstream])
+    except (KernelRaisedError, ValueError):  # a shape that depends on the values has no upstream gradient here
+        return
+
+
+def _changed_in_place(subject: Subject) -> Finding:
+    """Write to each input and output in turn before the backward: autograd raises, or nothing depends on it."""
+    if not subject.wrt or not subject.upstream:
+        return not_applicable("nothing is differentiated")
+    judgement, stopped = Judgement(subject), []
+    names = [*subject.check.tensors, *subject.outputs]
+    for name in names[:MOST]:
+        label = f"{name} changed before the backward"
+        try:
+            found, keeper = _after_a_write(subject, name)
+        except KernelRaisedError as error:
+            if error.raised.phase == "forward":
+                raise
+            stopped.append(name)
+            continue
+        before = len(judgement.faults)
+        judgement.look(label, found)
+        judgement.faults[before:] = [f"{text}; {keeper}" for text in judgement.faults[before:]]
+    raises = f"autograd raises where {', '.join(stopped)} changed" if stopped else ""
+    rest = len(names[:MOST]) - len(stopped)
+    return judgement.finding("; ".join(filter(None, (raises, f"{rest} others are not used again" if rest else ""))))
+
+
+def _after_a_write(subject: Subject, name: str) -> tuple[Mapping[str, Tensor | None], str]:
+    """Return the gradients after a write to one input or output, and how the kernel keeps that tensor."""
+    leaves = subject.leaves()
+    with phase("forward"), restored():
+        # no leaves: a leaf that requires a gradient can only be written to without a version counter that counts
+        given = {n: t.clone() if t.requires_grad else t for n, t in leaves.items()}
+        names, tensors = tracing.output_names(
+            call(subject.function, subject.inputs, tracing.with_tensors(subject.arguments, given))
+        )
+    outputs = dict(zip(names, tensors, strict=True))
+    target = given[name] if name in given else outputs[name]
+    keeper = _keeper(outputs, target)
+    try:
+        with torch.no_grad():
+            target.copy_(_moved(target))
+    except RuntimeError:  # one number expanded, or a view that autograd lets nobody write to
+        return {}, keeper
+    return subject.backward(outputs, leaves), keeper
+
+
+def _moved(given: Tensor) -> Tensor:
+    """Return other values: a floating tensor's as `other` has them, the same integers in reverse order."""
+    return other(given.detach()) if given.dtype.is_floating_point else given.reshape(-1).flip(0).reshape(given.shape)
+
+
+def _keeper(outputs: Mapping[str, Tensor], target: Tensor) -> str:
+    for node, attribute in _attributes(outputs, target):
+        leak = " and leaks its memory" if any(same_memory(target, t) for t in outputs.values()) else ""
+        return f"{node} keeps it as ctx.{attribute}, which has no version counter{leak}; use save_for_backward"
+    return "it is kept where autograd has no version counter; use save_for_backward"
+
+
+def _attributes(outputs: Mapping[str, Tensor], target: Tensor) -> Iterator[tuple[str, str]]:
+    for node in graph.function_nodes(outputs.values()):
+        for attribute, value in vars(node).items():
+            if isinstance(value, torch.Tensor) and same_memory(value, target):
+                yield node._forward_cls.__name__, attribute
+
+
+ITEMS = (
+    Item("interleaved_calls", "forward, forward of other values, then both backwards: each has its own inputs",
+         _interleaved_calls),
+    Item("changed_in_place", "an input or output written to before the backward: autograd raises, or it is not used",
+         _changed_in_place),
+)  # fmt: skip

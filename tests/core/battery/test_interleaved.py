@@ -1,0 +1,97 @@
+"""Between a forward and its backward: other calls of the kernel, and writes to what it was given."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+import torch
+
+from tests.core.battery.planted import kernel, require_caught, require_left_alone, row_of, seeded
+
+Sine = kernel("Sine")
+X = {"x": seeded(3, 4)}
+
+
+def keeping(take: str) -> type[torch.autograd.Function]:
+    """Return a sine that puts its inputs in a queue outside of its context; `take` says which end is used."""
+    kept: deque[torch.Tensor] = deque()
+
+    class Queues(Sine):
+        @staticmethod
+        def forward(ctx, x):
+            kept.append(x)
+            return torch.sin(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return torch.cos(getattr(kept, take)()) * grad
+
+    return Queues
+
+
+class KeepsItsOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = torch.exp(x)
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.y * grad
+
+
+class KeepsAnIntermediate(Sine):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.slope = torch.cos(x)
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.slope * grad
+
+
+@pytest.mark.parametrize("take", ["pop", "popleft"])
+def test_inputs_kept_in_a_stack_or_a_queue_are_caught(take: str) -> None:
+    require_caught(
+        keeping(take), "interleaved_calls", X, "12 of 12 elements of grad_x violated", reference=kernel("sine")
+    )
+
+
+def test_input_kept_on_the_class_is_caught_by_the_first_order() -> None:
+    evidence = "forward a, forward b, backward a: 12 of 12 elements of grad_x violated"
+    require_caught(kernel("KeepsItsInputOnTheClass", "state_faults.py"), "interleaved_calls", X, evidence,
+                   reference=kernel("sine"))  # fmt: skip
+
+
+def test_autograd_raises_for_what_was_saved_and_this_passes() -> None:
+    row = require_left_alone(Sine, "changed_in_place", X)
+    assert row.evidence == "autograd raises where x changed; 1 others are not used again"
+
+
+def test_values_of_its_own_may_be_kept_on_the_context() -> None:
+    require_left_alone(KeepsAnIntermediate, "changed_in_place", X)
+
+
+def test_output_kept_on_the_context_is_caught_and_named() -> None:
+    row = row_of(KeepsItsOutput, "changed_in_place", X)
+    assert "output changed before the backward: 12 of 12" in row.evidence
+    assert "KeepsItsOutput keeps it as ctx.y, which has no version counter" in row.evidence
+
+
+def test_each_tensor_is_changed_alone_so_that_one_that_raises_hides_no_other() -> None:
+    class HalfSaved(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a)
+            ctx.b = b
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.b, grad * ctx.saved_tensors[0]
+
+    inputs = {"a": seeded(3), "b": seeded(3, seed=1)}
+    require_caught(HalfSaved, "changed_in_place", inputs, "b changed before the backward: ")
+    require_left_alone(kernel("Multiply"), "changed_in_place", inputs)
