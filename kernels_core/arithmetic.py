@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
-from kernels_core.formats import format_of
+from kernels_core.formats import FORMATS, format_of
+from kernels_core.growth import TERM_FAILS, growth
 from kernels_core.profiles import PROFILES, Profile
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ INFLATE = 1 + 2.0**-47
 # by 2^-26 of the bound (filter.py).
 DISCRETE = 1 + 2.0**-24
 _SCRATCH = 1 << 19  # elements; what is larger is no tile
+_BY_NAME = {fmt.name: fmt for fmt in FORMATS}
 FLOAT64_FUNCTION_ULP = 4.0  # assumed of float64 elementary functions here; `exactref doctor` measures it
 
 
@@ -53,6 +55,7 @@ class Arithmetic:
         kinks: True where a tie of two certain floating values in a comparison counts as unsure.
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
+        failure: largest probability that a grant of this run does not hold; 0 unless sums are bounded by probability.
         copies: what rules keep of exact operands that come back: an input of a product is read by its gradients too.
         scratch: memory of the size of a tile for values that live for one operation; each thread has its own.
     """
@@ -62,6 +65,7 @@ class Arithmetic:
     kinks: bool = False
     rad_lost: bool = False
     ties: int = 0
+    failure: float = 0.0
     copies: dict[Any, Any] = dataclasses.field(default_factory=dict)
     scratch: dict[torch.Size, torch.Tensor] = dataclasses.field(default_factory=dict)
 
@@ -74,7 +78,9 @@ class Local:
         nominal: dtype of the (first) result in the reference.
         dtype: the format that rounds: `nominal`, or float64 in the rad run. Absent for integer results.
         u, eta: of `dtype`.
-        u_acc, eta_acc: of the accumulator of sums and products.
+        u_acc, eta_acc: of the compute format.
+        u_sum, eta_sum: of the accumulator of sums and matrix products, which a profile may make narrower; eta_sum is
+            what a product or a loaded term may lose below the normal range.
     """
 
     def __init__(self, arithmetic: Arithmetic, step: Step, box: tuple[int, ...] = ()) -> None:
@@ -91,6 +97,68 @@ class Local:
         wide = format_of(self.compute)
         self.u_acc, self.eta_acc = wide.unit_roundoff, wide.eta
         self.smallest_normal = wide.smallest_normal
+        self.u_sum, self.eta_sum = self.u_acc, self.eta_acc
+        if self.profile is not None:
+            self._as_declared(self.profile)
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile, None in the run that bounds our own evaluation, to which no profile applies."""
+        return None if self.arithmetic.float64 else self.arithmetic.profile
+
+    def _as_declared(self, profile: Profile) -> None:
+        """Take the accumulator and flushing of the profile."""
+        if profile.accumulate:
+            sums = _BY_NAME[profile.accumulate]
+            self.u_sum, self.eta_sum = max(self.u_acc, sums.unit_roundoff), max(self.eta_acc, sums.eta)
+        if profile.flush_subnormals:  # of a product or term, and of the addition that follows it
+            normal = _BY_NAME[profile.accumulate].smallest_normal if profile.accumulate else 0.0
+            self.eta_sum = 2 * max(self.smallest_normal, normal)
+            self.eta, self.eta_acc = format_of(self.dtype).smallest_normal, self.smallest_normal
+
+    @property
+    def flushes(self) -> bool:
+        """True where subnormal numbers may be taken for zero."""
+        return self.profile is not None and self.profile.flush_subnormals
+
+    @property
+    def argument_error(self) -> float:
+        """How far the argument of an exponential may be off, relatively (profiles/triton.py)."""
+        return self.profile.exp_argument * self.u_acc if self.profile is not None else 0.0
+
+    @property
+    def loaded(self) -> int:
+        """1 where a term is rounded once more as it enters a narrower accumulator, else 0."""
+        return int(self.u_sum > self.u_acc)
+
+    def sum_error(self, n: int, results: int = 0) -> float:
+        """Return the relative error granted to each term of a sum of n terms; `results` counts such sums."""
+        return self._growth(n, self.loaded, results)
+
+    def dot_error(self, n: int, results: int = 0) -> float:
+        """Return the same for a sum of n products."""
+        return self._growth(n, 1, results)
+
+    @property
+    def split_roundings(self) -> float:
+        """Roundings to the result's format on a product's way through a split inner dimension, in units of u_acc."""
+        parts = self.profile.split_k if self.profile is not None else 1
+        return parts * self.u / self.u_acc if parts > 1 else 0.0
+
+    def sum_underflow(self, n: int) -> float:
+        """Return what a sum of n terms may lose below the normal range: nothing where sums of a format are exact."""
+        return n * self.eta_sum if self.flushes or self.u_sum > self.u_acc else 0.0
+
+    def _growth(self, n: int, more: int, results: int) -> float:
+        if self.profile is None:
+            return (max(n - 1, 0) + more) * self.u_sum
+        found = growth(self.profile, n, self.u_sum, more)
+        if self.profile.probabilistic:
+            self.arithmetic.failure += TERM_FAILS * n * max(1, results)
+        # Our own evaluation takes any order: a grant that falls behind n u is no measure of it (filter.py).
+        if found < (max(n - 1, 0) + more) * self.u_sum / 8:
+            self.lose_rad()
+        return found
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -150,7 +218,7 @@ class Local:
     def _with_underflow(self, bound: torch.Tensor, ulp: float, subnormal: bool) -> torch.Tensor:
         if ulp:
             return bound.add_(self.eta + self.smallest_normal)
-        return bound.add_(self.eta) if subnormal else bound
+        return bound.add_(self.eta) if subnormal or self.flushes else bound
 
     def magnitude(self, mid: torch.Tensor) -> torch.Tensor:
         """Return |mid|, valid until the next call: its memory stays in the cache from step to step of a tile."""

@@ -18,7 +18,8 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation, UsageError, nearest
 from kernels_core.exact import Budget, FlatInputs
 from kernels_core.filter import Filtered, run_filter
-from kernels_core.profiles import PROFILES, Profile
+from kernels_core.profiles import resolve
+from kernels_core.profiles.knobs import Given
 from kernels_core.program import Meta, Program
 from kernels_core.result import Result
 from kernels_core.usual_functions import in_usual_functions
@@ -37,7 +38,8 @@ class Check:
         reference: Reference,
         arguments: Mapping[str, Any],
         *,
-        profile: str | Profile = "ieee",
+        profile: Given = "ieee",
+        bound: str = "worst-case",
         wrt: Sequence[str] | None = None,
         kinks: str = "accept",
         budget: Budget | None = None,
@@ -55,7 +57,7 @@ class Check:
                 raise UsageError(
                     f"{name}: {kind} are not supported\ngive floating, integer or boolean tensors with values"
                 )
-        self.profile = profile if isinstance(profile, Profile) else _profile(profile)
+        self.profile = resolve(profile, bound)
         if kinks not in ("accept", "convention"):
             raise UsageError(f'kinks: expected "accept" or "convention", got {kinks!r}')
         self.kinks, self.budget = kinks, budget or Budget()
@@ -297,9 +299,3 @@ def _named(name: str) -> Iterator[None]:
         raise
     except TraceError as error:
         raise TraceError(str(error).replace("the reference ", f"the reference {name} ", 1)) from error
-
-
-def _profile(name: str) -> Profile:
-    if name not in PROFILES:
-        raise UsageError(f"no profile {name!r}{nearest(name, PROFILES)}\nknown: {', '.join(PROFILES)}")
-    return PROFILES[name]

@@ -41,12 +41,14 @@ class Filtered:
         rads: bound on |mid - exact| by output name; a float is that fraction of the bound.
         integers: every integer or boolean tensor of the program that an index may need, for the exact tier.
         ties: number of exact ties met in comparisons (0 where the run counted none).
+        failure: probability that a bound does not hold (growth.py); 0 for worst-case bounds.
     """
 
     enclosures: Mapping[str, Enclosure]
     rads: Mapping[str, torch.Tensor | float]
     integers: Values
     ties: int
+    failure: float = 0.0
 
 
 def run_filter(
@@ -67,7 +69,7 @@ def run_filter(
         rad: False to leave |mid - exact| out.
     """
     keep_freed_memory()
-    program = fused(program)
+    program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
     arithmetic = Arithmetic(profile, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)
     found = {name: values[ref] for name, ref in program.outputs.items() if ref is not None}
@@ -77,7 +79,7 @@ def run_filter(
         own = Arithmetic(profile, float64=True, kinks=kinks)
         again = _evaluate(program, _start(program, _mids(inputs)), own)
         rads = {name: again[program.outputs[name]].bound_or_zero() for name in found}  # type: ignore[index]
-    return Filtered(found, rads, integers, arithmetic.ties)
+    return Filtered(found, rads, integers, arithmetic.ties, arithmetic.failure)
 
 
 def _mids(inputs: Mapping[str, torch.Tensor | Enclosure]) -> dict[str, torch.Tensor | Enclosure]:

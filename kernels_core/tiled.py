@@ -26,7 +26,7 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
     read_last = _read_last(run, whole)
 
     def work(pieces: Iterator[tuple[int, tuple[slice, ...]]]) -> Arithmetic:
-        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False, scratch={})
+        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False, failure=0.0, scratch={})
         locals_: dict[tuple[int, ...], list[Local]] = {}
         for number, piece in pieces:
             box = tuple(s.stop - s.start for s in piece)
@@ -42,6 +42,7 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
     for own in share(work, list(enumerate(run.pieces())), values.device()):
         arithmetic.ties += own.ties
         arithmetic.rad_lost |= own.rad_lost
+        arithmetic.failure += own.failure
     for ref, assembled in whole.items():
         values[ref] = assembled.value()
     for step in run.closing:

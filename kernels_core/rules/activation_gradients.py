@@ -34,7 +34,7 @@ from kernels_core.rules.activations import (
 from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.comparisons import compared
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
-from kernels_core.rules.functions import grown
+from kernels_core.rules.functions import argument, grown
 from kernels_core.rules.record import Family, Rule
 
 Tensor = torch.Tensor
@@ -62,9 +62,10 @@ def gelu_backward(local: Local, grad: Enclosure, a: Enclosure, *, approximate: s
     error: Any
     if approximate == "tanh":
         tanh = max(2 * accuracy(local, "tanh") + local.u_acc, 4 * accuracy(local, "sigmoid"))
+        tanh += 0.9 * local.argument_error  # tanh w = 2 sigmoid(2 w) - 1, off by 2 max v sigmoid'(v) = 0.448, squared
         error = _tanh_weight(x).mul_(tanh).add_(absolute + 8 * local.u_acc)
     else:
-        density = 1.5 * local.u_acc + 0.25 * (accuracy(local, "exp") + 4 * local.u_acc)
+        density = 1.5 * local.u_acc + 0.25 * (accuracy(local, "exp") + 4 * local.u_acc + local.argument_error)
         error = max(absolute, accuracy(local, "erfc") / 2) + density
     if reach is not None:
         second = _density_curve(x).add_(0.0019 if approximate == "tanh" else 0.0)
@@ -96,6 +97,8 @@ def silu_backward(local: Local, grad: Enclosure, a: Enclosure) -> Enclosure:
     c = 1 - s
     slope = (x * c).add_(1).mul_(s)
     error = s.mul(accuracy(local, "sigmoid") + 3 * local.u_acc).add_(local.smallest_normal).mul_(x.abs().add_(1))
+    if (off := argument(local, x, None)) is not None:  # moves s and c by s c (exp(off) - 1) each
+        error.add_(grown(s * (c + TINY) * (x.abs() + 1), off, 1.0))
     if reach is not None:
         error.add_(grown(silu_second(x, s, c.add_(TINY), reach), reach, 1.0))
     return local.rounded(g * slope, scaled(g, g_reach, slope, error), local.ulp("sigmoid") + 2)
@@ -143,6 +146,8 @@ def softplus_backward(local: Local, grad: Enclosure, a: Enclosure, beta: float, 
         if bool(near.any()):
             local.lose_rad()
             error = error + torch.where(near, jump, 0.0)
+    if (off := argument(local, z, None)) is not None:
+        error = error + grown((1 - s).add_(TINY).mul_(s), off, 1.0)
     ulp = max(local.ulp("exp") + 1, local.ulp("sigmoid")) + 1
     return local.rounded(g * slope, scaled(g, g_reach, slope, error), ulp)
 
@@ -152,8 +157,8 @@ def log_sigmoid_backward(local: Local, grad: Enclosure, a: Enclosure, buffer: An
     (g, g_reach), (x, reach) = parts(grad), parts(a)
     slope = torch.sigmoid(-x)
     error: Any = 0.0
-    if reach is not None:
-        error = grown(torch.sigmoid(x).mul_(slope), reach, 1.0)
+    if (off := argument(local, x, reach)) is not None:
+        error = grown(torch.sigmoid(x).mul_(slope), off, 1.0)
     ulp = max(local.ulp("exp") + 1, local.ulp("sigmoid")) + 1
     return local.rounded(g * slope, scaled(g, g_reach, slope, error), ulp)
 

@@ -23,7 +23,7 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import Numbers
 from kernels_core.rules.arithmetic import constant_rounding, parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
-from kernels_core.rules.functions import grown
+from kernels_core.rules.functions import argument, grown
 from kernels_core.rules.record import Family, Rule
 
 Tensor = torch.Tensor
@@ -58,7 +58,8 @@ def gelu(local: Local, a: Enclosure, *, approximate: str = "none") -> Enclosure:
 def gelu_accuracy(local: Local, approximate: str) -> tuple[float, float]:
     """Return the absolute accuracy of Phi(x), and the relative one of x Phi(x) in ulp (see `gelu`)."""
     if approximate == "tanh":
-        return (accuracy(local, "tanh") + 4 * local.u_acc) / 2, local.ulp("sigmoid") + 1
+        absolute = (accuracy(local, "tanh") + 4 * local.u_acc) / 2 + 0.224 * local.argument_error * OWN
+        return absolute, local.ulp("sigmoid") + 1
     return (accuracy(local, "erf") + local.u_acc) / 2, local.ulp("erfc") + 1
 
 
@@ -78,8 +79,12 @@ def silu(local: Local, a: Enclosure) -> Enclosure:
     x, reach = parts(a)
     mid = torch.nn.functional.silu(x)
     own = x.abs().mul_(local.smallest_normal)
-    if reach is not None:
+    off = argument(local, x, None)
+    if off is not None or reach is not None:
         s, c = torch.sigmoid(x), torch.sigmoid(-x)
+    if off is not None:  # of the exponential inside s
+        own.add_(grown(s * c * x.abs(), off, 1.0))
+    if reach is not None:
         slope = (x * c).add_(1).mul_(s).abs_().mul_(OWN).add_(s, alpha=TINY)
         own.add_(grown(silu_second(x, s, c, reach), reach, 1.0).mul_(0.5).add_(slope).mul_(reach))
     return local.rounded(mid, own, max(local.ulp("sigmoid"), local.ulp("exp") + 1) + 1)
@@ -103,8 +108,8 @@ def softplus(local: Local, a: Enclosure, beta: float = 1, threshold: float = 20)
     moved, z = reach, x * beta
     ulp = local.ulp("exp") + local.ulp("log1p") + 1
     own = None
-    if reach is not None:
-        moved = grown(torch.sigmoid(z), reach, abs(beta))
+    if (off := argument(local, x, reach)) is not None:
+        moved = grown(torch.sigmoid(z), off, abs(beta))
     if beta != 1:
         own = (z.abs() + 1).mul_(mid.abs()).mul_(2 * beta_error(local, beta))
         reach = (z.abs() * (beta_error(local, beta) / abs(beta))).add_(0.0 if reach is None else reach)
@@ -134,10 +139,11 @@ def log_sigmoid(local: Local, a: Enclosure) -> tuple[Enclosure, Enclosure]:
     """Return (-ln(1 + exp(-x)), exp(-|x|)); the second, PyTorch's buffer for the derivative, is not read here."""
     x, reach = parts(a)
     mid = torch.nn.functional.logsigmoid(x)
-    moved = None if reach is None else grown(torch.sigmoid(-x), reach, 1.0)
+    off = argument(local, x, reach)
+    moved = None if off is None else grown(torch.sigmoid(-x), off, 1.0)
     value = local.rounded(mid, moved, local.ulp("exp") + local.ulp("log1p") + 1)
     buffer = torch.exp(-x.abs()) if _keeps_buffer(local.step) else x.new_zeros(0)
-    return value, local.rounded(buffer, reach if buffer.numel() else None, local.ulp("exp"))
+    return value, local.rounded(buffer, off if buffer.numel() else None, local.ulp("exp"))
 
 
 def _keeps_buffer(step: Any) -> bool:

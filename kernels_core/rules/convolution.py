@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
+from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure, all_finite
-from kernels_core.rules.linear import product_bound, relative_error
+from kernels_core.rules.linear import Addend, product_bound
+from kernels_core.rules.matmul_inputs import as_read
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.sums import add_up, summed
 from kernels_core.rules.windows import Map, per_dim, sliding, sliding_back, window
@@ -69,14 +70,21 @@ def _geometry(output: tuple[int, ...], data: tuple[int, ...], weight: tuple[int,
 
 
 def _sum_of_products(
-    local: Local, multiply: Any, a: Enclosure, b: Enclosure, inner: int, padded: Enclosure, more: float = 0.0
+    local: Local,
+    multiply: Any,
+    a: Enclosure,
+    b: Enclosure,
+    inner: int,
+    padded: Enclosure,
+    more: float = 0.0,
+    summand: Addend | None = None,
 ) -> Enclosure:
     """Return the enclosure of a bilinear operation with `inner` products per result, before it is stored.
 
     `padded` is the operand that kernels may multiply by the zeros of padding and stride.
     """
     mid = multiply(a.mid, b.mid)
-    bound = product_bound(local, multiply, a, b, inner, more)
+    bound = product_bound(local, multiply, as_read(local, a), as_read(local, b), inner, more, mid, summand)
     return Enclosure(mid, bound) if all_finite(bound) else _classed(a, b, padded, mid, bound)
 
 
@@ -101,10 +109,12 @@ def convolution(local: Local, data: Enclosure, weight: Enclosure, bias: Enclosur
         return found
 
     more = _narrow_overlap(local, g) if settings[3] else 0.0
-    value = _sum_of_products(local, multiply, data, weight, inner, weight, more + (bias is not None))
+    added = None
     if bias is not None:
-        value = _with_bias(local, value, bias, inner, len(g.weight) - 2)
-    return local.stored(value)
+        form = (-1,) + (1,) * (len(g.weight) - 2)
+        added = Addend(bias.mid.view(form), None if bias.bound is None else bias.bound.expand(bias.shape).view(form))
+    value = _sum_of_products(local, multiply, data, weight, inner, weight, more, added)
+    return local.stored(value if added is None else _with_bias(value, added))
 
 
 def _narrow_overlap(local: Local, g: Geometry) -> float:
@@ -118,20 +128,12 @@ def _narrow_overlap(local: Local, g: Geometry) -> float:
     return (math.prod(overlap) + 1) * local.u / local.u_acc
 
 
-def _with_bias(local: Local, value: Enclosure, bias: Enclosure, inner: int, rank: int) -> Enclosure:
-    """Add the bias, one term more of the sum, at any place of it."""
-    form = (-1,) + (1,) * rank
-    slope = relative_error(inner + 1, local.u_acc)
-    error = bias.mid.abs() * slope if bias.bound is None else bias.mid.abs() * slope + bias.bound * (1 + slope)
-    mid = value.mid + bias.mid.view(form)
-    bound = (value.bound_or_zero() + error.view(form)).mul_(INFLATE)
+def _with_bias(value: Enclosure, bias: Addend) -> Enclosure:
+    """Add the bias, one term more of the sum, at any place of it; the bound knows of it already."""
+    mid, bound = value.mid + bias.mid, value.bound_or_zero()
     if not all_finite(mid):
-        sure = (
-            ~value.mid.isfinite()
-            & (value.bound_or_zero() == 0)
-            & bool(bias.mid.isfinite().all())
-            & bool(error.isfinite().all())
-        )
+        bounded = bool(bias.mid.isfinite().all()) and all_finite(bias.bound_or_zero())
+        sure = ~value.mid.isfinite() & (bound == 0) & bounded
         bound = torch.where(sure, 0.0, torch.where(mid.isfinite(), bound, torch.inf))
         mid = torch.where(sure | mid.isfinite(), mid, torch.nan)
     return Enclosure(mid, bound)

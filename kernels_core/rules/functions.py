@@ -44,13 +44,22 @@ def grown(slope: Tensor, reach: Tensor, rate: float) -> Tensor:
     return slope.mul_(torch.expm1(reach * rate) * (_OWN / rate))
 
 
+def argument(local: Local, x: Tensor, reach: Tensor | None) -> Tensor | None:
+    """Return how far the argument of an exponential may be off: by its bound, and as profiles/triton.py says."""
+    if not local.argument_error:
+        return reach
+    own = torch.where(x.isfinite(), x.abs(), 0.0).mul_(local.argument_error * INFLATE)
+    return own if reach is None else own.add_(reach, alpha=(1 + local.argument_error) * INFLATE)
+
+
 def log_lipschitz(
-    name: str, function: Callable[[Tensor], Tensor], slope: Slope, rate: float
+    name: str, function: Callable[[Tensor], Tensor], slope: Slope, rate: float, *, exponential: bool = False
 ) -> Callable[..., Enclosure]:
-    """Return the bound of an f with |f''| <= rate |f'|."""
+    """Return the bound of an f with |f''| <= rate |f'|; `exponential` where one is evaluated at x to compute it."""
 
     def bound(local: Local, a: Enclosure) -> Enclosure:
         x, reach = parts(a)
+        reach = argument(local, x, reach) if exponential else reach
         y = function(x)
         moved = None if reach is None else grown(slope(x, y), reach, rate)
         return _exact_limits(local.rounded(y, moved, local.ulp(name)), x, reach)
@@ -61,6 +70,7 @@ def log_lipschitz(
 def exponential(local: Local, a: Enclosure) -> Enclosure:
     """exp(x): far below zero with a large bound (a mask), exp(x + X) instead of exp(x) (exp(X) - 1) = 0 * inf."""
     x, reach = parts(a)
+    reach = argument(local, x, reach)
     y = torch.exp(x)
     moved = None if reach is None else grown(y.clone(), reach, 1.0)
     if reach is not None and moved is not None and not all_finite(moved):
@@ -258,7 +268,7 @@ def log_add_exp(name: str, function: Callable[[Tensor, Tensor], Tensor], scale: 
     def bound(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
         (x, x_bound), (y, y_bound) = parts(a), parts(b)
         mid = function(x, y)
-        own = 2 * (local.ulp("exp") + local.ulp("log1p") + 2) * local.u_acc * max(scale, 1.0)
+        own = 2 * (local.ulp("exp") + local.ulp("log1p") + 2) * local.u_acc * max(scale, 1.0) + local.argument_error
         moved = None
         if x_bound is not None or y_bound is not None:
             zero = torch.zeros((), dtype=torch.float64, device=mid.device)
@@ -458,7 +468,7 @@ FAMILY.add(
     _rule("erfc.default", steepest("erfc", torch.erfc, _erf_slope), _ball(flint.arb.erfc)),
     _rule(
         "sigmoid.default",
-        log_lipschitz("sigmoid", torch.sigmoid, _sigmoid_slope, 1.0),
+        log_lipschitz("sigmoid", torch.sigmoid, _sigmoid_slope, 1.0, exponential=True),
         _ball(lambda x: 1 / (1 + (-x).exp())),
     ),
     _rule(

@@ -2,26 +2,35 @@
 
 With A, B the bounds of the operands and K the inner dimension, for any order of summation, with or without FMA:
 
-    |c' - c| <= |a| B + A (|b| + B) + K u_acc (|a| + A)(|b| + B) + K eta_acc
+    |c' - c| <= |a| B + A (|b| + B) + K u_sum (|a| + A)(|b| + B) + K eta_sum
 
 Source: Jeannerod and Rump, SIMAX 34 (2013), theorem 4.2: n u |x|^T |y| without a limit on n, barring underflow in the
 products; each of the K products may underflow by eta_acc / 2, which the further additions can only add up.
 
 A summand is one term more, at any place of the sum; alpha may be multiplied into an operand or into the product, beta
 into the summand, and each of these products is rounded once more. All is rounded once to a 16-bit result.
+
+A profile may declare other orders (growth.py), narrower operands (matmul_inputs.py), a split inner dimension whose
+parts are rounded to the result's format, or a truncating accumulator, whose bound (block_products.py) is taken where it
+is the larger one.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.profiles.blocks import BlockAccumulator
+from kernels_core.rules.block_products import accumulator_of, block_error
 from kernels_core.rules.cones import broadcast_index
+from kernels_core.rules.matmul_inputs import as_read
 from kernels_core.rules.nonnegative import Weight, nonnegative_product
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.special_products import classed_product
@@ -29,11 +38,24 @@ from kernels_core.rules.special_products import classed_product
 Number = int | float
 
 
+class Addend(NamedTuple):
+    """A term that is added to a sum of products: value, bound (None where exact), and roundings before it is added."""
+
+    mid: torch.Tensor
+    bound: torch.Tensor | None
+    roundings: float = 0.0
+
+    def bound_or_zero(self) -> torch.Tensor:
+        """Return the bound as a tensor."""
+        return self.mid.new_zeros(()) if self.bound is None else self.bound
+
+
 def product(local: Local, a: Enclosure, b: Enclosure, more: float = 0.0) -> Enclosure:
     """Return the enclosure of a @ b in the accumulator, before it is stored; `more` roundings on each term's path."""
     multiply = torch.mm if a.mid.dim() == 2 else torch.bmm
-    bound = product_bound(local, multiply, a, b, a.mid.shape[-1], more)
-    value = Enclosure(multiply(a.mid, b.mid), bound)
+    mid, a, b = multiply(a.mid, b.mid), as_read(local, a), as_read(local, b)
+    bound = product_bound(local, multiply, a, b, a.mid.shape[-1], more, mid)
+    value = Enclosure(mid, bound)
     return value if all_finite(bound) else classed_product(a, b, value)
 
 
@@ -43,47 +65,136 @@ def relative_error(inner: int, u: float, more: float = 0.0) -> float:
     return (inner * u + extra + inner * u * extra) * INFLATE
 
 
+def granted(local: Local, inner: int, more: float, results: int) -> float:
+    """Return `relative_error` in the order and the accumulator of the profile, for `results` sums."""
+    growth = local.dot_error(inner, results)
+    extra = _power(more + local.split_roundings, local.u_acc)
+    return (growth + extra + growth * extra) * INFLATE
+
+
+def _power(more: float, u: float) -> float:
+    """Return (1 + u)^more - 1 or an upper bound of it."""
+    return more * u * (1 + more * u) if more * u <= 1 else math.expm1(more * u)
+
+
 def product_bound(
-    local: Local, multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, inner: int, more: float
+    local: Local,
+    multiply: Callable[..., torch.Tensor],
+    a: Enclosure,
+    b: Enclosure,
+    inner: int,
+    more: float,
+    mid: torch.Tensor,
+    addend: Addend | None = None,
 ) -> torch.Tensor:
-    """Return the bound of the module for any bilinear `multiply` with `inner` products in each sum."""
-    slope = relative_error(inner, local.u_acc, more)
+    """Return the bound of the module for any bilinear `multiply`, and an addend where there is one.
+
+    Args:
+        local: of the step.
+        multiply: a sum of `inner` products of one element of each operand.
+        a: as the kernel may read it (matmul_inputs.py).
+        b: as `a`.
+        inner: K.
+        more: roundings on each product's path besides those of the sum.
+        mid: multiply(a.mid, b.mid).
+        addend: broadcasts against the result.
+    """
+    slope = granted(local, inner, more + (addend is not None), mid.numel())
+    bound = _weighted(local, multiply, a, b, inner, slope)
+    bound.add_((inner * local.eta_sum + local.split_roundings * local.u_acc / local.u * local.eta) * INFLATE)
+    if addend is not None:
+        slope = granted(local, inner, addend.roundings + 1, mid.numel())
+        own = addend.mid.abs().mul_(slope).add_(addend.bound_or_zero(), alpha=1 + slope)
+        bound = bound.add_(own.mul_(INFLATE)).add_(2 * local.eta_sum)
+    accumulator = accumulator_of(local, (a, b))
+    if accumulator is None:
+        return bound
+    truncated = _truncated(local, accumulator, multiply, (a, b), inner, more, mid, addend)
+    alone = accumulator.alone and not (local.profile is not None and local.profile.accumulate)
+    return truncated if alone else torch.maximum(bound, truncated)
+
+
+def _truncated(
+    local: Local,
+    accumulator: BlockAccumulator,
+    multiply: Callable[..., torch.Tensor],
+    operands: tuple[Enclosure, Enclosure],
+    inner: int,
+    more: float,
+    mid: torch.Tensor,
+    addend: Addend | None,
+) -> torch.Tensor:
+    """Return the bound of a truncating accumulator: one that starts at the addend, or to which it is added at last."""
+    roundings = more + local.split_roundings
+    moved = _moved(local, multiply, *operands, inner, _power(roundings, local.u_acc))
+    blocks = functools.partial(block_error, local, accumulator, multiply, operands, inner)
+    own = (moved + blocks((mid.abs() + moved) * INFLATE)) * INFLATE
+    if addend is None:
+        return own
+    size = addend.mid.abs() + addend.bound_or_zero()
+    off = addend.bound_or_zero() + size * _power(addend.roundings + local.split_roundings, local.u_acc)
+    whole = (mid + addend.mid).abs() + moved + off
+    after = own + off + (whole + own) * local.u_acc
+    before = moved + off + blocks(whole * INFLATE, (size + off).expand(mid.shape))
+    return torch.maximum(after, before) * INFLATE
+
+
+def _moved(
+    local: Local, multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, inner: int, slope: float
+) -> torch.Tensor:
+    """Return how far the bounds of the operands, and a relative error of each product, move the exact sum."""
+    if slope == 0 and a.bound is None and b.bound is None:
+        return a.mid.new_zeros(())
+    return _weighted(local, multiply, a, b, inner, slope)
+
+
+def _weighted(
+    local: Local, multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, inner: int, slope: float
+) -> torch.Tensor:
+    """Return |a| B + A (|b| + B) + slope (|a| + A)(|b| + B)."""
 
     def part(x: Weight, y: Weight, factor: float = 1.0) -> torch.Tensor:
         return nonnegative_product(multiply, x, y, local.arithmetic.copies, factor, inner)
 
     if a.bound is None and b.bound is None:
-        bound = part(Weight(a.mid), Weight(b.mid), slope)
-    elif a.bound is None:
-        bound = part(Weight(a.mid), Weight(b.mid, b.bound, slope, 1 + slope))
-    else:
-        bound = part(Weight(a.mid, a.bound, slope, 1 + slope), Weight(b.mid, b.bound))
-        if b.bound is not None:
-            bound = bound.add_(part(Weight(a.mid), Weight(None, b.bound))).mul_(INFLATE)
-    return bound.add_(inner * local.eta_acc * INFLATE)
+        return part(Weight(a.mid), Weight(b.mid), slope)
+    if a.bound is None:
+        return part(Weight(a.mid), Weight(b.mid, b.bound, slope, 1 + slope))
+    bound = part(Weight(a.mid, a.bound, slope, 1 + slope), Weight(b.mid, b.bound))
+    return bound if b.bound is None else bound.add_(part(Weight(a.mid), Weight(None, b.bound))).mul_(INFLATE)
 
 
 def affine(
     local: Local, summand: Enclosure | None, a: Enclosure, b: Enclosure, beta: Number, alpha: Number, more: float = 0.0
 ) -> Enclosure:
     """Return beta summand + alpha (a @ b) in the accumulator; a summand with beta = 0 is not read (as in PyTorch)."""
-    if summand is None or beta == 0:
-        return _scaled(local, product(local, a, b, more + (alpha != 1)), alpha)
-    value = _scaled(local, product(local, a, b, more + 1 + (alpha != 1)), alpha)
-    slope = relative_error(a.mid.shape[-1] + 1, local.u_acc, more + (beta != 1))
-    kept = summand.mid.abs() * abs(beta)
-    extra = (
-        kept.mul(slope * INFLATE)
-        if summand.bound is None
-        else (kept * slope).add_(summand.bound * (abs(beta) * (1 + slope) * INFLATE))
-    )
+    more += alpha != 1
+    if summand is None or beta == 0 or alpha == 0:
+        value = _scaled(local, product(local, a, b, more), alpha)
+        return value if summand is None or beta == 0 else _with_summand_alone(local, summand, beta, value)
+    multiply = torch.mm if a.mid.dim() == 2 else torch.bmm
+    mid, a, b = multiply(a.mid, b.mid), as_read(local, a), as_read(local, b)
+    scale = abs(beta) / abs(alpha)
+    addend = Addend(summand.mid * (beta / alpha), None if summand.bound is None else summand.bound * scale,
+                    (beta != 1) + (alpha != 1))  # fmt: skip
+    bound = product_bound(local, multiply, a, b, a.mid.shape[-1], more, mid, addend) * (abs(alpha) * INFLATE)
+    bound = bound.add_(2 * local.eta_sum)
+    total = summand.mid * beta + mid * alpha
+    if all_finite(bound) and all_finite(total):
+        return Enclosure(total, bound)
+    own = product_bound(local, multiply, a, b, a.mid.shape[-1], more, mid)
+    value = _scaled(local, classed_product(a, b, Enclosure(mid, own)), alpha)
+    return _classed_sum(summand, beta, value, summand.mid * beta + value.mid, bound)
+
+
+def _with_summand_alone(local: Local, summand: Enclosure, beta: Number, value: Enclosure) -> Enclosure:
+    """Add beta summand to a product that alpha = 0 has made zero."""
+    slope = relative_error(2, local.u_sum, float(beta != 1))
+    own = summand.mid.abs() * (abs(beta) * slope) + summand.bound_or_zero() * (abs(beta) * (1 + slope))
     mid = summand.mid * beta + value.mid
-    bound = (value.bound_or_zero() + extra + 2 * local.eta_acc).mul_(INFLATE)
-    return (
-        Enclosure(mid, bound)
-        if all_finite(bound) and all_finite(mid)
-        else _classed_sum(summand, beta, value, mid, bound)
-    )
+    bound = (own + value.bound_or_zero() + 2 * local.eta_sum) * INFLATE
+    finite = all_finite(bound) and all_finite(mid)
+    return Enclosure(mid, bound) if finite else _classed_sum(summand, beta, value, mid, bound)
 
 
 def _scaled(local: Local, value: Enclosure, alpha: Number) -> Enclosure:

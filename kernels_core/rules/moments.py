@@ -62,7 +62,7 @@ def _error(
     """Return the bound on S (see the module)."""
     if not a.mid.numel():
         return torch.zeros_like(total)
-    u, size = local.u_acc, a.magnitude_upper()
+    u, size = local.u_sum, a.magnitude_upper()
     moved = torch.zeros_like(total)
     if a.bound is not None:
         moved = _reduce(torch.sum, a.bound * (2 * centred.abs() + a.bound), dims)
@@ -71,7 +71,7 @@ def _error(
     merges = n * max(1.0, math.log2(max(n, 1)) / 4)
     squared = mean_error.square() * n
     error = moved + 4 * mean_error * (upper * merges).sqrt() + squared + (upper + squared) * ((n + 8) * u * (1 + n * u))
-    return error.add_(n * local.eta_acc).mul_(INFLATE * (1 + n * 2.0**-51))
+    return error.add_(n * local.eta_sum).mul_(INFLATE * (1 + n * 2.0**-51))
 
 
 def root(local: Local, value: Enclosure) -> Enclosure:

@@ -99,7 +99,7 @@ def _variance_bound(
         crossed += rows.dot(size, x.bound) * ((1 + u) / n)
         root += rows.root(x.bound) * ((1 + u) / math.sqrt(n))
     squares = (1 + u) * (2 * crossed + root * root) + (u * upper + local.eta)
-    bound = ((n - 1) * local.u_acc * (upper + squares) + squares) * (1 + 2 * local.u_acc)
+    bound = (local.sum_error(n, v.numel()) * (upper + squares) + squares) * (1 + 2 * local.u_acc)
     bound = bound + (2 * local.u_acc * upper + (local.eta_acc + constant_rounding(local, eps, stored=True)))
     return (bound * (1 + u) + (upper + eps) * u) * INFLATE
 
@@ -129,7 +129,7 @@ def normalize_backward(
     bound.add_(size_g, alpha=u * (1 + u) * INFLATE)
     shared = twice * ((1 + u) * reach * mu + 2 * local.eta)
     own = rows.sum(bound) + n * shared
-    error = (own + (n - 1) * local.u_acc * (rows.sum(size_g) + own)) * INFLATE
+    error = (own + local.sum_error(n, total.numel()) * (rows.sum(size_g) + own)) * INFLATE
     middle = divide(local, Enclosure(g.sum(dims, keepdim=True), error), n)
     dx = g.sub_(middle.mid)
     bound.add_(shared + middle.bound_or_zero() * ((1 + u) * INFLATE))
@@ -159,7 +159,7 @@ def _dot_bound(
         if x.bound is not None:
             moved += rows.dot(h.bound, x.bound) * (1 + u)
     products = (1 + u) * moved + u * magnitude + n * local.eta
-    return (products + (n - 1) * local.u_acc * (magnitude + products)) * INFLATE
+    return (products + local.sum_error(n, magnitude.numel()) * (magnitude + products)) * INFLATE
 
 
 def _slope(local: Local, dot: Enclosure, rstd: Enclosure, n: int) -> Enclosure:

@@ -141,7 +141,7 @@ def _forward(make: Make, rank: int) -> dict[str, Any]:
     def bound(local: Local, a: Enclosure, *args: Any, **kwargs: Any) -> Enclosure:
         # PyTorch's three-dimensional adaptive kernel adds up in the format of the result, the others in float32.
         slope = relative_error(
-            pool_of(local.step).taps, local.u if make is adaptive_pool and rank == 3 else local.u_acc, 2
+            pool_of(local.step).taps, local.u if make is adaptive_pool and rank == 3 else local.u_sum, 2
         )
         return local.stored(nonnegative_map(lambda t: local.step.op(t, *args, **kwargs), a, slope, local.eta_acc))  # type: ignore[misc]
 

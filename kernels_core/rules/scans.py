@@ -65,10 +65,10 @@ def cumsum(local: Local, a: Enclosure, dim: int, *, dtype: Any = None) -> Enclos
         return Enclosure(mid.clone(), bound)
     count = prefixes(mid, dim)
     size = mid.abs() if bound is None else mid.abs() + bound
-    error = size.cumsum(dim).mul_((count - 1) * local.u_acc)
+    error = size.cumsum(dim).mul_((count - 1 + local.loaded) * local.u_sum)
     if bound is not None:
         error += bound.expand(mid.shape).cumsum(dim)
-    error.mul_(INFLATE * (1 + mid.shape[dim] * 2.0**-52))
+    error.mul_(INFLATE * (1 + mid.shape[dim] * 2.0**-52)).add_(local.sum_underflow(mid.shape[dim]))
     return local.stored(_settled(Enclosure(mid.cumsum(dim), error), Enclosure(mid, bound), dim))
 
 

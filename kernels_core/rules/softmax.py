@@ -2,7 +2,8 @@
 
 Notation for one row of n values x_k with bounds A_k, m = max x, s = sum exp(x_k - m), lse = m + log s, p_k the softmax,
 d_k = m - x_k; u of the accumulator, e the relative error of one exponential. All relative errors are added in the
-exponent: a factor 1 + r with |r| <= e is exp(t) with |t| <= e (1 + e).
+exponent: a factor 1 + r with |r| <= e is exp(t) with |t| <= e (1 + e). Where a profile lets an exponential's argument
+be off (triton), v = u + that error stands for the u of x_k - m.
 
 Operands. Moving x by at most A multiplies p_j by at most exp(A_j + K) either way, K = log sum p_k exp(A_k): the row's
 logsumexp moves up by at most K, and down by at most sum p_k A_k <= K (Jensen). With phi(a) = (exp(a) - 1) / a,
@@ -73,6 +74,11 @@ def exp_error(local: Local) -> float:
     return (2 * local.ulp("exp") + 1) * local.u_acc * _MORE
 
 
+def argument_error(local: Local) -> float:
+    """Return the relative error of x_k - m as an exponential reads it: u, and more where the profile says so."""
+    return local.u_acc + local.argument_error
+
+
 def _log_error(local: Local, n: int) -> float:
     """Return the absolute error of the logarithm of a sum in [1, n]."""
     return (2 * local.ulp("log") + 1) * local.u_acc * math.log(n) * _MORE + local.smallest_normal
@@ -86,17 +92,18 @@ def _phi(a: torch.Tensor) -> torch.Tensor:
 
 def _row(local: Local, a: Enclosure, p: torch.Tensor, dims: tuple[int, ...]) -> _Row:
     n = math.prod(a.mid.shape[d] for d in dims)
-    u, blocks = local.u_acc, -(-n // BLOCK)
+    u, v, blocks = local.u_acc, argument_error(local), -(-n // BLOCK)
     top = a.mid.amax(dims, keepdim=True)
-    rounding = ((blocks + 1) * exp_error(local) + (blocks + n - 1) * u + n * local.smallest_normal) * _MORE
+    added = local.sum_error(n, top.numel())
+    rounding = ((blocks + 1) * exp_error(local) + blocks * u + added + n * local.smallest_normal) * _MORE
     if a.bound is None:
-        return _Row(n, top, rounding + u * math.log(n) * _MORE, None)
+        return _Row(n, top, rounding + v * math.log(n) * _MORE, None)
     widest = a.bound.amax(dims, keepdim=True)
     moved = (p * a.bound).nan_to_num_(nan=0.0, posinf=torch.inf).sum(dims, keepdim=True)
-    moved = moved.mul_(1 + u).add_((widest + math.log(n)) * u).mul_(_phi(widest * (1 + 2 * u) + _UNDERFLOW * u))
+    moved = moved.mul_(1 + v).add_((widest + math.log(n)) * v).mul_(_phi(widest * (1 + 2 * v) + _UNDERFLOW * v))
     wide = not float(widest.max()) <= 1
     if wide:
-        slowly, reach = _moved_far(a, p, dims, top, widest, u)
+        slowly, reach = _moved_far(a, p, dims, top, widest, v)
         moved, widest = torch.where(widest > 1, slowly, moved), torch.where(widest > 1, reach, widest)
     return _Row(n, top, moved.mul_(_MORE_SUM).add_(rounding), widest, wide)
 
@@ -125,15 +132,15 @@ def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -
     if not mid.numel():
         return Enclosure(mid, torch.zeros_like(mid))
     dims = normal_dims(dim, mid.dim())
-    row, u = _row(local, a, mid, dims), local.u_acc
-    lse_form = _log_error(local, row.n) + 3 * u * math.log(row.n) + exp_error(local)
+    row, u, v = _row(local, a, mid, dims), local.u_acc, argument_error(local)
+    lse_form = _log_error(local, row.n) + (2 * u + v) * math.log(row.n) + exp_error(local)
     division = (2 * local.ulp("division") + 4) * u
     shared = (_top_rounding(row, u) + (row.denominator + lse_form + division)).mul_(_MORE)
     if a.bound is None:
-        bound = _relative_small(a.mid, row.top, shared, u).mul_(mid)
+        bound = _relative_small(a.mid, row.top, shared, v).mul_(mid)
     else:
-        exponent = _with_distance(a.mid, row.top, shared, u, 1.0)
-        bound = exponent.add_(a.bound, alpha=1 + 2 * u).add_(_reach(row) * u).expm1_().mul_(mid)
+        exponent = _with_distance(a.mid, row.top, shared, v, 1.0)
+        bound = exponent.add_(a.bound, alpha=1 + 2 * v).add_(_reach(row) * v).expm1_().mul_(mid)
     if row.wide or not all_finite(bound):
         bound = _masked(a, mid, bound, shared, row.top)
     if a.bound is not None and float(bound.max()) > 1.0:

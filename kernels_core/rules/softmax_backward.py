@@ -25,6 +25,7 @@ import torch
 
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.rules.functions import argument
 from kernels_core.rules.movement import before
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.scans import line
@@ -45,8 +46,9 @@ def softmax_backward(local: Local, grad: Enclosure, output: Enclosure, dim: int,
     difference = g - total
     u, n = local.u_acc, _length(g, dim)
     size_g = grad.magnitude_upper()
-    underflow = n * local.eta_acc
-    wobble = _dot_error(grad, output, size_g, n * u * _MORE, dim).add_(underflow)
+    underflow = n * local.eta_sum
+    slope = local.dot_error(n, total.numel()) * _MORE
+    wobble = _dot_error(grad, output, size_g, slope, dim).add_(underflow)
     mid = difference * p
     # p D + 3 u (p + P)(|g| + G + |t| + D), then P (|g - t| + G + D) and p G
     bound = size_g.add(total.abs() + wobble).mul_(3 * u * _MORE)
@@ -83,14 +85,16 @@ def log_softmax_backward(
     u, n, e = local.u_acc, _length(g, dim), exp_error(local)
     total = g.sum(dim, keepdim=True) if g.dim() else g.clone()
     size_g = grad.magnitude_upper()
-    wobble = (size_g.sum(dim, keepdim=True) if g.dim() else size_g.clone()).mul_((n - 1) * u)
+    wobble = size_g.sum(dim, keepdim=True) if g.dim() else size_g.clone()
+    wobble.mul_(local.sum_error(n, total.numel())).add_(local.sum_underflow(n))
     if grad.bound is not None:
         wobble += grad.bound.expand(g.shape).sum(dim, keepdim=True) if g.dim() else grad.bound
     wobble = wobble.mul_(INFLATE * (1 + n * 2.0**-52))
     p = y.exp()
     mid = torch.addcmul(g, p, total, value=-1)
     reach = total.abs() + wobble
-    off = p * math.expm1(e) if output.bound is None else _exp_bound(y, p, output.bound, e)
+    reach_y = argument(local, y, output.bound)
+    off = p * math.expm1(e) if reach_y is None else _exp_bound(y, p, reach_y, e)
     # p D + P (1 + 2 u) (|s| + D) + 2 u p (|s| + D) + u (|g| + G) + G
     # (exp may flush below the smallest normal)
     bound = off.mul_(reach * (1 + 2 * u)).add_(p * (reach * (2 * u) + wobble))

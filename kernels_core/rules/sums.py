@@ -1,6 +1,6 @@
 """Sums and means over dimensions.
 
-    |s' - s| <= sum X_i + (n - 1) u_acc sum (|x_i| + X_i)      any order of summation
+    |s' - s| <= sum X_i + (n - 1) u_sum sum (|x_i| + X_i)      any order of summation; other orders: growth.py
 
 Source: Jeannerod and Rump, Improved error bounds for inner products in floating-point arithmetic, SIMAX 34 (2013),
 proposition 3.1 for recursive summation; every order has at most n - 1 additions on the path of each term, and the same
@@ -28,9 +28,11 @@ def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool, n: int | 
     n = math.prod(mid.shape[d] for d in dims) if n is None else n
     total = _sum(mid, dims, keepdim)
     magnitude = mid.abs() if bound is None else mid.abs().add_(bound)
-    error = _sum(magnitude, dims, keepdim).mul_(max(n - 1, 0) * local.u_acc)
+    error = _sum(magnitude, dims, keepdim).mul_(local.sum_error(n, total.numel()))
     if bound is not None:
         error = error.add_(_sum(bound, dims, keepdim))
+    if lost := local.sum_underflow(n):
+        error = error.add_(lost)
     error = error.mul_(INFLATE * (1 + n * 2.0**-52))
     return Enclosure(total, error) if all_finite(error) else _classed(mid, bound, dims, keepdim, total, error)
 

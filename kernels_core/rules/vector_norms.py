@@ -52,7 +52,7 @@ def _nonzero(a: Enclosure) -> Enclosure:
 
 
 def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], keepdim: bool) -> Enclosure:
-    n, u = math.prod(a.mid.shape[d] for d in dims), local.u_acc
+    n, u = math.prod(a.mid.shape[d] for d in dims), local.u_sum
     mid = torch.linalg.vector_norm(a.mid, p, dims or None, keepdim)
     moved = torch.zeros_like(mid)
     if a.bound is not None:
@@ -61,16 +61,16 @@ def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], kee
             if p >= 1
             else _quasi(a, mid, dims, keepdim)
         )
-    power = 0.0 if p == 2 else 2 * local.ulp("pow") * u
-    final = 2 * local.ulp("sqrt" if p == 2 else "pow") * u + u
+    power = 0.0 if p == 2 else 2 * local.ulp("pow") * local.u_acc
+    final = 2 * local.ulp("sqrt" if p == 2 else "pow") * local.u_acc + u
     relative = (((n + 4) * u + power) / abs(p) + final) * (1 + 2.0**-10 + n * u)
     upper = mid + moved
-    flushed = n * (local.eta_acc if p == 2 else local.smallest_normal)
+    flushed = n * (local.eta_sum if p == 2 else local.smallest_normal)
     lost = torch.full_like(mid, flushed ** (1 / p)) if p > 1 else torch.full_like(mid, flushed * 2)
     if p > 1:
         lost = torch.minimum(lost, flushed / (p * mid ** (p - 1)).clamp(min=1e-300))
     bound = (moved + upper * relative).mul_(INFLATE * (1 + n * 2.0**-51)).add_(lost * (1 + 2.0**-20))
-    bound.add_(local.eta_acc if p == 2 else local.smallest_normal)
+    bound.add_(local.eta_sum if p == 2 else local.smallest_normal)
     zero = (mid == 0) & (moved == 0)
     if local.dtype is torch.float64 and bool(zero.any()):  # our own powers may underflow; of exact zeros none does
         zero &= (a.mid != 0).to(mid).sum(dims or None, keepdim=keepdim) == 0
