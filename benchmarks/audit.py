@@ -1,31 +1,40 @@
 """The margins of the precision audit: bits lost by honest kernels and by kernels of lower precision, over many seeds.
 
     python -m benchmarks.audit [--seeds N] [--large]
+    python -m benchmarks.audit --cost
 
 Every seed draws the inputs, their family and their shape; every kernel is verified on them. Honest kernels (sequential,
 descending, pairwise, blocked and split sums, lanes, fused multiply-adds, online softmax, exp2-based exponentials, one
 or more of each) must be covered; kernels that read float16, bfloat16 or TF32 operands in their float32 products of
 K = 4096, one seed in five, must be violated or suspect. Prints the distribution of bits lost; returns 1 where a kernel
 is on the wrong side.
+
+With --cost: what audit and sensitivity add to the CPU time of a verification; returns 1 where that is more than 30 %.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import math
+import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.cost import CASES, Case, seconds
 from kernels_core.audit import fingerprint
 from kernels_core.report import SUSPECT_BITS, TensorReport, Verdict
 from kernels_core.verify import verify
 
 Tensor = torch.Tensor
 Kernel = Callable[..., Tensor]
+MOST_ADDED = 0.3  # of the time of a check, by audit and sensitivity
 
 FAMILIES: Mapping[str, Callable[[torch.Generator, tuple[int, ...]], Tensor]] = {
     "normal": lambda g, shape: torch.randn(shape, generator=g),
@@ -234,13 +243,37 @@ def rowwise(record: Record, seed: int, shape: tuple[int, int]) -> None:
         record.take(name, row, True, f"seed {seed}, {family}, {shape}")
 
 
+def cost() -> int:
+    """Print the CPU time of `verify` without and with audit and sensitivity; return 1 where they add more than 30 %."""
+    worst = 0.0
+    print(f"{'case':<12}{'without ms':>11}{'with ms':>9}{'added':>8}")
+    for name, case in CASES.items():
+        inputs = case.inputs()
+        upstream = [torch.randn(case.function(**inputs).shape)]
+
+        def once(audit: bool, case: Case = case, inputs: Mapping[str, Tensor] = inputs, grads: Any = upstream) -> float:
+            work = functools.partial(verify, case.function, inputs, reference=case.function, grads=grads, audit=audit)
+            return 1e3 * seconds(work, time.thread_time)
+
+        once(True), once(False)
+        pairs = [(once(False), once(True)) for _ in range(9)]
+        added = statistics.median(full / bare - 1 for bare, full in pairs)
+        bare, full = (statistics.median(times) for times in zip(*pairs, strict=True))
+        print(f"{name:<12}{bare:>11.0f}{full:>9.0f}{added:>8.0%}", flush=True)
+        worst = max(worst, added)
+    return int(worst > MOST_ADDED)
+
+
 def main() -> int:
     """Print the distributions; return 1 where a kernel is on the wrong side."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--large", action="store_true", help="a few large shapes as well")
+    parser.add_argument("--cost", action="store_true", help="what audit and sensitivity add to a check, nothing else")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.cost:
+        return cost()
     record, pick = Record(), np.random.default_rng(0)
     for seed in range(options.seeds):
         sizes = tuple(int(2 ** pick.uniform(0, top)) for top in (4, 11, 4))

@@ -15,7 +15,6 @@ from kernels_core.formats import format_of, ulp
 from kernels_core.reference import Result
 from kernels_core.report import Element as Shown
 from kernels_core.report import Failure, TensorReport, Verdict
-from kernels_core.sensitivity import sensitivity
 
 Tensor = torch.Tensor
 SHOWN = 10
@@ -47,7 +46,7 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Sett
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
         unconstrained=counts[Element.UNCONSTRAINED], kinks=int(kinks.sum()), max_error_ulp=figures.error_ulp,
         bound_ulp=_median_ulp(result), used=figures.used, precision=None, verdict=_verdict(counts), failure=failure,
-        note=note, sensitivity=sensitivity(result),
+        note=note,
     )  # fmt: skip
 
 

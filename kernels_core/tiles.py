@@ -43,10 +43,10 @@ class Run:
                 wanted.update(ref for ref in step.operands if ref.step in mine)
         return sorted(wanted)
 
-    def pieces(self) -> Iterator[tuple[slice, ...]]:
-        """Yield the tiles as slices of the leading dimensions."""
+    def pieces(self, elements: int | None = None) -> Iterator[tuple[slice, ...]]:
+        """Yield the tiles as slices of the leading dimensions, of about `elements` elements each, a tile's if None."""
         inner = max(math.prod(m.shape[len(self.lead) :]) for s in self.steps for m in s.metas if m is not None)
-        yield from _pieces(self.lead, max(1, TILE_ELEMENTS // max(1, inner)))
+        yield from _pieces(self.lead, max(1, (elements or TILE_ELEMENTS) // max(1, inner)))
 
 
 def _pieces(lead: tuple[int, ...], rows: int) -> Iterator[tuple[slice, ...]]:

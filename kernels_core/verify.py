@@ -68,7 +68,7 @@ def verify(
         name: of the case.
         battery: "all", "none" or names of items of the contract battery.
         settings: of the battery.
-        audit: run the precision audit, which can make a covered tensor suspect.
+        audit: say what a pass shows: the sensitivity, and the precision audit, which can make a covered tensor suspect.
         diagnose: say more of a violation than its values show: hypotheses that need the reference, and the line.
 
     Raises:

@@ -54,13 +54,13 @@ def narrowed(name: str) -> Callable[[str, Tensor], Tensor]:
 
 def explains(sample: Sample, foreseen: Tensor) -> bool:
     """Return True where the kernel's errors are those of the evaluation `foreseen`."""
-    errors, theirs = sample.errors(sample.actual), sample.errors(foreseen)
+    errors, theirs = sample.own, sample.errors(foreseen)
     return _different(errors) >= INDEPENDENT and _spread(errors - theirs) * EXPLAINED < _spread(errors)
 
 
 def exceeds(sample: Sample, foreseen: Tensor) -> bool:
     """Return True where a format makes errors too large to be the kernel's: no later, coarser one need be tried."""
-    return _spread(sample.errors(foreseen)) > 2 * _spread(sample.errors(sample.actual))
+    return _spread(sample.errors(foreseen)) > 2 * _spread(sample.own)
 
 
 def _different(errors: Tensor) -> int:

@@ -21,11 +21,12 @@ import torch
 
 from kernels_core.arithmetic import Arithmetic
 from kernels_core.audit.accumulation import noise_of
-from kernels_core.audit.native import walk
+from kernels_core.audit.native import by_output, walk
 from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.evaluation import evaluate_step
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step
+from kernels_core.tiles import Run
 
 ENOUGH = 1024  # draws of one element's error that make its rms reliable
 
@@ -48,10 +49,11 @@ class Evaluation:
         given = {name: exactly(value) for name, value in inputs.items()}
         constants = {Ref(number): exactly(tensor) for number, tensor in program.constants.items()}
 
-        def apply(step: Step, values: Mapping[Ref, Any]) -> list[Any]:
+        def apply(run: Run, values: Mapping[Ref, Any], wanted: set[Ref]) -> dict[Ref, Any]:
+            (step,) = run.steps
             operands = {ref: constants.get(ref, values[ref]) for ref in step.operands}
             found = evaluate_step(step, operands, self.arithmetic)
-            return [None if value is None else self._moved(step, value, operands) for value in found]
+            return by_output(step, (None if v is None else self._moved(step, v, operands) for v in found))
 
         with torch.no_grad():
             found = walk(program, given, apply)

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from kernels_core.arithmetic import Arithmetic
+from kernels_core.audit.parts import Part
+from kernels_core.audit.pieces import Read, partly, perform, runs, whole
 from kernels_core.audit.sample import spread
 from kernels_core.enclosure import exactly
 from kernels_core.evaluation import evaluate_step
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step, replace_refs
+from kernels_core.tiles import Run
 
-Apply = Callable[[Step, Mapping[Ref, Any]], list[Any]]
+Apply = Callable[[Run, Mapping[Ref, Any], set[Ref]], Mapping[Ref, Any]]
 
 
 def evaluate(
     program: Program,
     inputs: Mapping[str, torch.Tensor],
     profile: Profile,
-    narrowed: Callable[[str, torch.Tensor], torch.Tensor] = lambda operation, operand: operand,
-    some_rows: bool = False,
-) -> dict[str, torch.Tensor]:
+    narrowed: Read = lambda operation, operand: operand,
+    partial: bool = False,
+) -> dict[str, Any]:
     """Return the outputs by name, each in its own dtype.
 
     Args:
@@ -31,48 +35,55 @@ def evaluate(
         inputs: by name.
         profile: for steps of our own.
         narrowed: what an operation reads in the place of an operand.
-        some_rows: of matrix products that nothing but a result is made of, compute some rows only; the others are NaN.
+        partial: of what nothing but a result is made of compute only a part, and return a Part.
     """
-    arithmetic = Arithmetic(profile)
-    last = _last_products(program) if some_rows else frozenset()
+    program, arithmetic = _without_grants(program), Arithmetic(profile)
+    ends = _only_results(program) if partial else frozenset()
 
-    def apply(step: Step, values: Mapping[Ref, torch.Tensor]) -> list[Any]:
-        if step.name == "exactref.factored":  # grants a rounding, computes nothing
-            return [values[step.operands[0]]]
+    def apply(run: Run, values: Mapping[Ref, torch.Tensor], wanted: set[Ref]) -> Mapping[Ref, Any]:
+        if len(run.steps) > 1:
+            return whole(run, values, narrowed, wanted - ends) | partly(run, values, narrowed, wanted & ends)
+        (step,) = run.steps
+        return by_output(step, alone(step, values))
+
+    def alone(step: Step, values: Mapping[Ref, torch.Tensor]) -> list[Any]:
+        operands = [values[ref] for ref in step.operands]
+        if step.name == "aten.mm.default" and step.shape[0] > 2 * ROWS and Ref(step.number) in ends:
+            return [_some_rows(*(narrowed(step.name, operand) for operand in operands))]
         if step.name.startswith("exactref."):
             return _by_rule(step, values, arithmetic)
-        args, kwargs = replace_refs((step.args, dict(step.kwargs)), lambda ref: narrowed(step.name, values[ref]))
-        if step.number in last:
-            return [_some_rows(*args)]
-        found = step.op(*args, **kwargs)  # type: ignore[misc]
-        return list(found) if isinstance(found, (tuple, list)) else [found]
+        return perform(step, operands, narrowed)
 
     with torch.no_grad():
-        return walk(program, inputs, apply)
+        return walk(program, inputs, apply, runs(program))
 
 
 ROWS = 128  # of a product, enough to know the size of its errors
 
 
-def _last_products(program: Program) -> frozenset[int]:
-    """Return the plain matrix products that only casts and results read, and that have many rows."""
-    read_by: dict[int, set[str]] = {}
+def _without_grants(program: Program) -> Program:
+    """Return the program without `exactref.factored`, which grants a rounding and computes nothing."""
+    same: dict[Ref, Ref] = {}
+    kept: list[Step] = []
     for step in program.steps:
-        for ref in step.operands:
-            read_by.setdefault(ref.step, set()).add(step.name)
-    last: set[int] = set()
-    for step in program.steps:
-        readers = read_by.get(step.number, set())
-        if step.name == "aten.mm.default" and step.shape[0] > 2 * ROWS and readers <= {"exactref.factored"}:
-            last.add(step.number)
-    return frozenset(last)
+        args, kwargs = replace_refs((step.args, dict(step.kwargs)), lambda ref: same.get(ref, ref))
+        if step.name == "exactref.factored":
+            same[Ref(step.number)] = args[0]
+        else:
+            kept.append(dataclasses.replace(step, args=args, kwargs=kwargs) if step.operands else step)
+    outputs = {name: None if ref is None else same.get(ref, ref) for name, ref in program.outputs.items()}
+    return dataclasses.replace(program, steps=tuple(kept), outputs=outputs)
 
 
-def _some_rows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    rows = spread(a.shape[0], a.device, ROWS)
-    product = torch.full((a.shape[0], b.shape[1]), torch.nan, dtype=a.dtype, device=a.device)
-    product[rows] = a[rows] @ b
-    return product
+def _only_results(program: Program) -> frozenset[Ref]:
+    """Return what nothing but the caller reads."""
+    read = {ref for step in program.steps for ref in step.operands}
+    return frozenset(ref for ref in program.outputs.values() if ref is not None and ref not in read)
+
+
+def _some_rows(a: torch.Tensor, b: torch.Tensor) -> Part:
+    rows, width = spread(a.shape[0], a.device, ROWS), b.shape[1]
+    return Part([(row * width, (row + 1) * width) for row in rows.tolist()], [a[rows] @ b])
 
 
 def _by_rule(step: Step, values: Mapping[Ref, torch.Tensor], arithmetic: Arithmetic) -> list[Any]:
@@ -85,20 +96,36 @@ def _by_rule(step: Step, values: Mapping[Ref, torch.Tensor], arithmetic: Arithme
     ]
 
 
-def walk(program: Program, inputs: Mapping[str, Any], apply: Apply) -> dict[str, Any]:
-    """Return the outputs of a program whose steps `apply` evaluates; values are dropped after their last use."""
+def by_output(step: Step, results: Iterable[Any]) -> dict[Ref, Any]:
+    """Return the results of a step by Ref."""
+    return {Ref(step.number, output): value for output, value in enumerate(results)}
+
+
+def walk(
+    program: Program, inputs: Mapping[str, Any], apply: Apply, parts: Sequence[Run] | None = None
+) -> dict[str, Any]:
+    """Return the outputs of a program; values are dropped after their last use.
+
+    Args:
+        program: to evaluate.
+        inputs: by name.
+        apply: evaluates the steps of one part, given all values so far and which results are wanted.
+        parts: the steps in an order that respects dependence; one by one where they are not given.
+    """
+    parts = [Run([step], ()) for step in program.steps if step.op is not None] if parts is None else parts
     values: dict[Ref, Any] = {Ref(number): inputs[name] for name, number in program.inputs.items()}
     values |= {Ref(number): tensor for number, tensor in program.constants.items()}
     wanted = {ref for ref in program.outputs.values() if ref is not None}
-    last = {ref: step.number for step in program.steps for ref in step.operands}
-    for step in program.steps:
-        if step.op is None:
-            continue
-        for output, value in enumerate(apply(step, values)):
-            ref = Ref(step.number, output)
-            if ref in last or ref in wanted:
-                values[ref] = value
-        for ref in set(step.operands):
-            if last[ref] == step.number and ref not in wanted:
-                del values[ref]
+    last = {ref: part for part, run in enumerate(parts) for step in run.steps for ref in step.operands}
+    read: dict[int, set[Ref]] = {}
+    for ref in (*last, *wanted):
+        read.setdefault(ref.step, set()).add(ref)
+    for part, run in enumerate(parts):
+        mine = {ref for step in run.steps for ref in read.get(step.number, ())}
+        kept = {ref for ref in mine if ref in wanted or last[ref] > part}
+        found = apply(run, values, kept)
+        values |= {ref: found[ref] for ref in kept}
+        for ref in {ref for step in run.steps for ref in step.operands}:
+            if last[ref] == part and ref not in wanted:
+                values.pop(ref, None)
     return {name: values[ref] for name, ref in program.outputs.items() if ref is not None}

@@ -1,4 +1,4 @@
-"""The audit's place in the coverage table: a covered row gets its precision, and may turn out suspect."""
+"""What a pass shows, in the coverage table: a row gets its sensitivity, and a covered one its precision."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from kernels_core.audit import audit
 from kernels_core.reference import Check, Result
 from kernels_core.report import Precision, TensorReport, Verdict
+from kernels_core.sensitivity import sensitivity
 
 
 def audited(
@@ -19,7 +20,7 @@ def audited(
     results: Mapping[str, Result],
     returned: Mapping[str, torch.Tensor | None],
 ) -> list[TensorReport]:
-    """Return the rows with the precision of those that are covered, some of which then are suspect.
+    """Return the rows with their sensitivity, and the precision of those that are covered, some of which are suspect.
 
     Args:
         rows: of the table.
@@ -31,7 +32,8 @@ def audited(
     covered = [row.name for row in rows if row.verdict is Verdict.COVERED and row.elements]
     actual = {name: tensor for name in covered if (tensor := returned.get(name)) is not None}
     found = audit(check, upstream, results, actual)
-    return [_with_precision(row, found[row.name]) if row.name in found else row for row in rows]
+    foreseen = [dataclasses.replace(row, sensitivity=sensitivity(results[row.name])) for row in rows]
+    return [_with_precision(row, found[row.name]) if row.name in found else row for row in foreseen]
 
 
 def _with_precision(row: TensorReport, precision: Precision) -> TensorReport:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import torch
 
+from kernels_core.audit.parts import Part
 from kernels_core.reference import Result
 
 LIMIT = 1 << 16
-_STRIDE = 2_654_435_761  # a prime near 2^32 / golden ratio: its multiples, modulo any size, meet all rows and columns
+_STRIDE = 2_654_435_761  # a prime near 2^32 / golden ratio: the fractions of its multiples fill [0, 1) evenly
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +38,13 @@ class Sample:
         if not result.enclosure.floating or result.enclosure.bound is None:
             return None
         index = spread(actual.numel(), result.enclosure.mid.device)
-        mid = result.enclosure.mid.reshape(-1)[index]
+        mid = taken(result.enclosure.mid, index)
         bound = taken(result.enclosure.bound.expand(result.enclosure.shape), index)
         actual = actual.detach().to(mid.device)
         error = (taken(actual, index).double() - mid).abs()
         usable = mid.isfinite() & bound.isfinite() & (bound > 0) & (error <= bound)
+        if bool(usable.all()):
+            return cls(index, mid, bound, actual) if len(index) else None
         if not bool(usable.any()):
             return None
         return cls(index[usable], mid[usable], bound[usable], actual)
@@ -50,30 +54,45 @@ class Sample:
         """Number of elements."""
         return len(self.index)
 
-    def errors(self, value: torch.Tensor) -> torch.Tensor:
+    def errors(self, value: torch.Tensor | Part) -> torch.Tensor:
         """Return (value - exact) / bound, at most 1: what is beyond took another branch; NaN where nothing is known."""
         return (taken(value, self.index).double() - self.mid).div_(self.bound).clamp_(-1.0, 1.0)
 
-    def rms(self, value: torch.Tensor) -> float:
+    @functools.cached_property
+    def own(self) -> torch.Tensor:
+        """The errors of the kernel."""
+        return self.errors(self.actual)
+
+    def rms(self, value: torch.Tensor | Part) -> float:
         """Return the root mean square of the errors that are known, 0 where none is."""
-        errors = self.errors(value)
-        known = errors[~errors.isnan()]
-        return math.sqrt(float(known.square_().mean())) if len(known) else 0.0
-
-    def mean(self, value: torch.Tensor) -> float:
-        """Return the mean of `errors`: the signed bias."""
-        return float(self.errors(value).mean())
+        return root_mean_square(self.errors(value))
 
 
+def root_mean_square(errors: torch.Tensor) -> float:
+    """Return the root mean square of the errors that are known, 0 where none is."""
+    mean_square = float(errors.square().nanmean())
+    return 0.0 if math.isnan(mean_square) else math.sqrt(mean_square)
+
+
+@functools.lru_cache(8)
 def spread(size: int, device: torch.device, limit: int = LIMIT) -> torch.Tensor:
-    """Return at most `limit` indices below `size`, evenly spread without a period."""
+    """Return at most `limit` indices below `size`, ascending: one out of each of `limit` equal parts, without a period.
+
+    A run of 2 ceil(size / limit) successive elements, such as a long row, contains one for certain. The tensor is kept
+    and must not be changed.
+    """
     if size <= limit:
         return torch.arange(size, device=device)
-    return torch.arange(limit, device=device).mul_(_STRIDE).remainder_(size)
+    edges = torch.arange(limit + 1, device=device).mul_(size).div_(limit, rounding_mode="floor")
+    start, width = edges[:-1], edges.diff()
+    fraction = torch.arange(limit, device=device).mul_(_STRIDE).bitwise_and_(0xFFFFFFFF)
+    return start + (fraction * width >> 32)
 
 
-def taken(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+def taken(tensor: torch.Tensor | Part, index: torch.Tensor) -> torch.Tensor:
     """Return the elements at flat (logical) indices without copying a tensor that is not contiguous."""
+    if isinstance(tensor, Part):
+        return tensor.at(index)
     if tensor.is_contiguous():
-        return tensor.reshape(-1)[index]
+        return tensor.reshape(-1).index_select(0, index)
     return tensor[torch.unravel_index(index, tensor.shape)]
