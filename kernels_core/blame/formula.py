@@ -1,9 +1,10 @@
 """The formula is wrong: without any rounding the kernel's operations give other values than the true ones.
 
 A line is blamed by a counterfactual: the first operation for which a small change, or a value of the true derivative in
-the place of its result, brings every element of the tensor inside, and none of the other tensors out. Where no single
-operation does, what is left is the part of the program between values that are known to be right and the wrong tensor;
-it is named where it is a single line, and listed where it is a few.
+the place of its result, brings every element of the tensor inside, and none of the other tensors out; or the same small
+change in every run of a line (loops.py); or the upstream gradient is lost there (upstream.py). Where nothing of this
+explains it, what is left is the part of the program between values that are known to be right and the wrong tensor; it
+is named where it is a single line, and listed where it is a few.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import torch
 
 from kernels_core.blame.edits import constant_ratio, edits
+from kernels_core.blame.loops import in_every_run
 from kernels_core.blame.replay import CannotReplayError
 from kernels_core.blame.subject import Subject, line
+from kernels_core.blame.upstream import lost_upstream
 from kernels_core.program import Ref, Step
 
 Tensor = torch.Tensor
@@ -23,6 +26,8 @@ _LINES = 3  # more than these say nothing
 def wrong_formula(subject: Subject, name: str) -> list[tuple[Step, str]]:
     """Return the steps to blame for a tensor, with the reason; empty where nothing can be said."""
     suspects = suspected(subject, subject.rows[name])
+    if found := lost_upstream(subject, name) or in_every_run(subject, name, suspects):
+        return found
     for place, step in enumerate(suspects):
         if subject.late():
             break

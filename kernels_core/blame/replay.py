@@ -6,7 +6,7 @@ in float64 and its result rounded once to its format: what the kernel did, but f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from kernels_core.program import Program, Ref, Step, replace_refs
 
 Tensor = torch.Tensor
 Values = dict[Ref, Tensor]
+Replacement = Tensor | Callable[[Mapping[Ref, Tensor]], Tensor]
 
 # The only thing that these say is in which format they compute: in float64 there is one way.
 _WITHOUT_FORMAT = {"aten._softmax.default": 2, "aten._log_softmax.default": 2}
@@ -49,14 +50,21 @@ def replay(program: Program, start: Values, *, rounded: bool, exempt: Collection
 
 
 def changed(
-    program: Program, values: Values, replacement: Mapping[Ref, Tensor], wanted: Collection[Ref], *, rounded: bool
+    program: Program, values: Values, replacement: Mapping[Ref, Replacement], wanted: Collection[Ref], *, rounded: bool
 ) -> Values:
-    """Return the wanted values after some results are replaced: what depends on them is computed again."""
-    new: Values = dict(replacement)
+    """Return the wanted values after some results are replaced: what depends on them is computed again.
+
+    A replacement that is a function takes the values of all steps before its own, as they then are.
+    """
+    new: Values = {ref: value for ref, value in replacement.items() if isinstance(value, Tensor)}
+    later = {ref.step: (ref, value) for ref, value in replacement.items() if not isinstance(value, Tensor)}
     for step in program.steps:
-        if step.op is None or not any(ref in new for ref in step.operands):
+        if step.number in later:
+            ref, value = later[step.number]
+            new[ref] = value(_Overlaid(new, values))
+        elif step.op is None or not any(ref in new for ref in step.operands):
             continue
-        if Ref(step.number) not in replacement:
+        elif Ref(step.number) not in replacement:
             put(new, step, evaluate(step, _Overlaid(new, values)), rounded)
     return {ref: new.get(ref, values[ref]) for ref in wanted}
 

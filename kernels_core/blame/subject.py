@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from kernels_core.blame.replay import Values, changed, leaves, replay
+from kernels_core.blame.replay import Replacement, Values, changed, leaves, replay
 from kernels_core.blame.truth import Truth, truth_of
 from kernels_core.diagnosis.evidence import Setting
 from kernels_core.program import Program, Ref, Step
@@ -100,7 +100,7 @@ class Subject:
         """The tensors that are wrong with every rounding."""
         return self.wrong(self.rounded)
 
-    def mended(self, name: str, replacement: Mapping[Ref, Tensor], *, rounded: bool) -> bool:
+    def mended(self, name: str, replacement: Mapping[Ref, Replacement], *, rounded: bool) -> bool:
         """Return True where replaced results bring a whole tensor inside, and none of the others out.
 
         Args:

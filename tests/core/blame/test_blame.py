@@ -98,11 +98,13 @@ def test_line_of_a_backward_is_named(formula, verdict: str, text: str, reason: s
     [
         ("B02", "grad_x", FORMULA, "return r * g * w, (g * (x - m) * r).sum(0), g.sum(0), None, None, None"),
         ("B03", "grad_s", FORMULA, "return p * (g - (g * p).sum(-1, keepdim=True)), None"),
+        ("B08", "grad_f", FORMULA, "dx = _reverse_scan(g, f, lambda local, cum, carry: local * cum + carry)"),
         ("B09", "grad_x", FORMULA, "return torch.where(z > ctx.threshold, g, -g * torch.expm1(-z)), None, None"),
         ("B13", "grad_q", FORMULA, "return torch.arange(lk)[None, :] <= torch.arange(lq)[:, None] + shift"),
         ("B19", "grad_w", FORMULA, "dw = (g * xhat)[..., part].sum((0, 3)).reshape(-1)"),
         ("B24", "output", FORMULA, "r = torch.rsqrt(d.square().sum(-1, keepdim=True) / n + EPS)"),
         ("B25", "grad_x", FORMULA, "r = torch.rsqrt(x.square().sum(-1, keepdim=True) / (x.shape[-1] + EPS))"),
+        ("B27", "grad_w", FORMULA, "first = g.reshape(-1)[0]"),
         ("B49", "grad_table", FORMULA, "dtable[row] = g[i] * scale[i]"),
         ("B63", "grad_x", FORMULA, "t = torch.tanh(a * (x + b * x * x * x))"),
         ("B16", "grad_k", NAN, "return _backward(q, k, v, out, g, torch.exp(s - lse))"),
@@ -178,6 +180,38 @@ def test_fault_that_the_operations_one_by_one_do_not_show_has_no_line() -> None:
         return x * x * (3 if get_proxy_mode() is None else 1)
 
     assert blamed(kernel, square, (seeded(40),), "output") == ()
+
+
+def test_line_of_a_loop_is_changed_in_every_run() -> None:
+    def formula(x, grad):
+        total = torch.zeros_like(x)
+        for part in (x * 1.25, x / 4, x / 2):
+            total = total - part * grad
+        return total
+
+    (found,) = blamed(backward_of_square(formula), square, (seeded(40),), "grad_x")
+    assert (found.verdict, found.text) == (FORMULA, "total = total - part * grad")
+    assert found.reason == "with + in place of - in all of its 3 runs every element is covered"
+
+
+def test_gradient_that_the_upstream_gradient_never_enters_is_named() -> None:
+    def formula(x, grad):
+        first = x.exp().log()
+        second = first + x.neg().abs() * x.sign()
+        third = second * 3
+        return third / 3
+
+    (found,) = blamed(backward_of_square(formula), square, (seeded(40),), "grad_x")
+    assert (found.verdict, found.text, found.reason) == (FORMULA, "return third / 3", "grad_output does not enter")
+
+
+def test_sum_of_the_upstream_gradient_is_no_fault_where_it_is_right() -> None:
+    def formula(x, grad):
+        total = grad.sum()
+        return total * 3 * x
+
+    (found, *_) = blamed(backward_of_square(formula), lambda x: (x * x).sum().expand(40), (seeded(40),), "grad_x")
+    assert found.text == "return total * 3 * x"
 
 
 def test_two_lines_are_named_where_these_inputs_cannot_tell_which() -> None:
