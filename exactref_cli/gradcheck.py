@@ -152,14 +152,7 @@ def _case(
 
 
 def _items(options: Options) -> tuple[str, ...]:
-    if not options.without:
-        return tuple(options.battery)
-    out = {item.name for item in select(options.without)}
-    kept = [item.name for item in select(options.battery) if item.name not in out]
-    families = [name for name in kept if name.startswith("values_")]
-    if families and list(options.battery) == ["all"]:  # as a group: by name, each would be judged more strictly
-        kept = [name for name in kept if name not in families] + ["values"] * (not any("values" in n for n in out))
-    return tuple(kept) or ("none",)
+    return (*options.battery, *(f"-{name}" for name in options.without))
 
 
 def _draw(

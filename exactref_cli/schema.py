@@ -71,12 +71,15 @@ def _values(value: Any) -> str | list[Any]:
     return value if isinstance(value, list) else one_of(FAMILIES)(value)
 
 
+_BATTERY_WORDS = (*ITEMS, "values", *(f"-{name}" for name in (*ITEMS, "values")))
+
+
 def _battery(value: Any) -> str | tuple[str, ...]:
     if value in ("none", "all"):
         return str(value)
     if not isinstance(value, list):
         raise _refuse("all, none or a list of items", value, nearest(str(value), ("all", "none")))
-    return tuple(one_of(tuple(ITEMS))(name) for name in value)
+    return tuple(one_of(_BATTERY_WORDS)(name) for name in value)
 
 
 def require_text(value: Any) -> str:
@@ -113,7 +116,7 @@ Values = Annotated[str | list[Any], PlainValidator(_values), WithJsonSchema({"ty
 Battery = Annotated[
     str | tuple[str, ...],
     PlainValidator(_battery),
-    WithJsonSchema({"anyOf": [{"enum": ["none", "all"]}, {"type": "array", "items": {"enum": list(ITEMS)}}]}),
+    WithJsonSchema({"anyOf": [{"enum": ["none", "all"]}, {"type": "array", "items": {"enum": list(_BATTERY_WORDS)}}]}),
 ]
 
 

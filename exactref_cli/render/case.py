@@ -14,7 +14,9 @@ from exactref_cli.render.console import count, put, style
 from exactref_cli.render.table import coverage
 from exactref_cli.run import Outcome
 from kernels_core.report import Outcome as Fate
-from kernels_core.report import Raised, Report
+from kernels_core.report import Raised, Report, Verdict
+
+NAMED = 3  # failed battery items that the summary line names
 
 
 def show(console: Console, outcome: Outcome) -> None:
@@ -37,9 +39,11 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     covered, elements = sum(row.covered for row in rows), sum(row.elements for row in rows)
     found = ", ".join(f"{number} {word}" for word, number in words.items())
     seconds = sum(report.seconds for report in reports)
-    failed = sum(row.outcome is Fate.FAIL for report in reports for row in report.battery)
+    failed = [row.name for report in reports for row in report.battery if row.outcome is Fate.FAIL]
     parts = [f"{count(len(outcomes), 'case')}: {found}", f"{covered} of {count(elements, 'element')} covered"]
-    parts += [f"{count(failed, 'battery item')} failed"] * bool(failed)
+    parts += [f"{count(len(failed), 'battery item')} failed"] * bool(failed)
+    if failed and len(set(failed)) <= NAMED:
+        parts[-1] += f" ({', '.join(dict.fromkeys(failed))})"
     return "; ".join([*parts, f"{seconds:.1f} s"])
 
 
@@ -58,7 +62,20 @@ def _report(console: Console, report: Report, repeat: str, insensitive: Sequence
         _raised(console, report.raised, repeat)
     for row in report.tensors:
         failure.show(console, report, row, repeat)
-    if repeat and not any(row.failure for row in report.tensors) and broken(report.battery):
+    if not any(row.failure for row in report.tensors) and broken(report.battery):
+        _contract_alone(console, report, repeat)
+
+
+def _contract_alone(console: Console, report: Report, repeat: str) -> None:
+    """Say that the values are right where only the contract is broken, and how to leave out what does not matter."""
+    failed = [row.name for row in report.battery if row.outcome is Fate.FAIL]
+    if failed and report.tensors and all(row.verdict is Verdict.COVERED for row in report.tensors):
+        way = f"battery: [{', '.join(f'-{name}' for name in failed)}]"
+        if repeat.startswith("exactref gradcheck"):
+            way = " ".join(f"--without {name}" for name in failed)
+        console.print(Text(f"\n  outputs and gradients are covered; what failed is {', '.join(failed)}"))
+        console.print(Text(f"  if your use does not need that: {way}"))
+    if repeat:
         console.print(Text(f"\n  repeat: {repeat}"))
 
 

@@ -7,7 +7,7 @@ row for each. Values are judged by the intervals of the plain comparison, never 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -70,21 +70,28 @@ def select(asked: str | Sequence[str]) -> tuple[Item, ...]:
     """Return the items that are asked for, in their own order.
 
     Args:
-        asked: "all", "none", or names.
+        asked: "all", "none", or names; "values" for all families; "-name" leaves one out, of all where none is named.
 
     Raises:
         UsageError: no item has such a name.
     """
     names = [asked] if isinstance(asked, str) else list(asked)
-    if names == ["all"]:
-        return tuple(ITEMS.values())
-    if "values" in names:  # all families
-        names += [name for name in ITEMS if name.startswith("values_")]
+    out = _known(name[1:] for name in names if name.startswith("-"))
+    asked_for = [name for name in names if not name.startswith("-")]
+    kept = _known(asked_for or (["all"] if out else []))
+    return tuple(item for name, item in ITEMS.items() if name in kept - out)
+
+
+def _known(names: Iterable[str]) -> set[str]:
+    """Return the names of the items that these stand for."""
+    groups = {"all": set(ITEMS), "none": set(), "values": {name for name in ITEMS if name.startswith("values_")}}
+    found: set[str] = set()
     for name in names:
-        if name not in ITEMS and name != "values" and name != "none":
-            known = f"known: all, none, values, {', '.join(ITEMS)}"
+        if name not in ITEMS and name not in groups:
+            known = f"known: {', '.join(groups)}, {', '.join(ITEMS)}"
             raise UsageError(f"no battery item is called {name!r}{nearest(str(name), ITEMS)}\n{known}")
-    return tuple(item for name, item in ITEMS.items() if name in names)
+        found |= groups.get(name, {name})
+    return found
 
 
 def run(subject: Subject, items: Sequence[Item], plain_seconds: float) -> tuple[BatteryRow, ...]:

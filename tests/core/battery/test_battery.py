@@ -89,3 +89,11 @@ def test_what_costs_too_much_is_skipped_and_said(monkeypatch):
     rows = verify(Double, {"x": seeded(3)}, battery="all").battery
     assert {row.outcome for row in rows} == {Outcome.SKIPPED}
     assert "times the plain check" in rows[0].evidence
+
+
+def test_items_can_be_left_out_by_name() -> None:
+    names = [item.name for item in select(["-double_backward", "-values"])]
+    assert names == [n for n in ITEMS if n != "double_backward" and not n.startswith("values_")]
+    assert [item.name for item in select(["mutation", "aliasing", "-mutation"])] == ["aliasing"]
+    with pytest.raises(UsageError, match=r"'double_backwards', did you mean"):
+        select("-double_backwards")
