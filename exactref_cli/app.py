@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from exactref_cli import exits, familiar
-from kernels_core.errors import ExactRefError, TargetError
+from kernels_core.errors import ExactRefError, TargetError, UsageError
 
 app = typer.Typer(
     help="Certify the outputs and gradients of custom autograd Functions and kernels, element by element.",
@@ -113,6 +113,47 @@ def check(
 
 
 @app.command()
+def init(
+    target: Annotated[str, typer.Argument(help="The kernel: module:attr or path.py:attr.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The spec file; called after the kernel if none.")
+    ] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="NAME=AxB; found by trial where left out.")] = None,
+    values: Annotated[list[str] | None, typer.Option(help="NAME=[0.5,1], NAME=1e-5, or a family.")] = None,
+    reference: Annotated[str | None, typer.Option(help="As in gradcheck; looked for in the catalogue if none.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a first spec of a kernel: shapes by trial, a reference that computes the same, the dtypes it takes."""
+    from exactref_cli import gradcheck as quick
+    from exactref_cli import starter
+
+    found = starter.starter(quick.Options(target, shape or (), values or (), reference=reference), output, force)
+    starter.write(found)
+    lines = (f"wrote {found.path}", *found.told, starter.checked(found))
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+@app.command()
+def explain(
+    paths: Annotated[list[Path], typer.Argument(help="Spec files, and folders of them.")],
+    case: Annotated[list[str] | None, typer.Option(help="Explain only the case of this name.")] = None,
+    form: Format = "table",
+) -> None:
+    """Say what a spec will check: the contract of every tensor, the battery, the cost. No kernel is called."""
+    from exactref_cli import explain as reader
+    from exactref_cli import plan
+    from exactref_cli.render import explain as screen
+    from exactref_cli.render.console import on
+
+    _require_form(form)
+    found = reader.explained(plan.select(plan.from_specs(plan.spec_files(paths)), case or ()))
+    if form == "json":
+        sys.stdout.write(screen.as_json(found) + "\n")
+    else:
+        screen.show(on(), found)
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of the spec, for editors."""
     import json
@@ -152,6 +193,11 @@ def list_(form: Format = "table") -> None:
         sys.stdout.write(screen.as_json(listing()) + "\n")
     else:
         screen.show(on(), listing())
+
+
+def _require_form(form: str) -> None:
+    if form not in ("table", "json"):
+        raise UsageError(f"--format: wanted table or json, found {form!r}")
 
 
 def _debug(ctx: typer.Context) -> bool:

@@ -132,6 +132,7 @@ def _case(
         function=kernel,
         function_text=options.target,
         inputs=functools.partial(draw, chosen),
+        given=tuple(chosen),
         reference=loaded.get("reference"),
         reference_text=options.reference or "",
         reference_backward=loaded.get("reference_backward"),

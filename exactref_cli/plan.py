@@ -153,7 +153,7 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
         combination = dict(zip(check.matrix, values, strict=True))
         device = str(combination.get("device", check.device))
         seed = int(combination.get("seed", check.seed))
-        name = check.title + _suffix(combination)
+        name, given = check.title + _suffix(combination), _given(check, combination)
         yield Case(
             name=name,
             function=loaded["function"],
@@ -161,6 +161,7 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             inputs=functools.partial(
                 _drawn, _maker(check, combination, loaded["inputs_from"], seed, device), loaded["function"], device
             ),
+            given=given,
             reference=loaded["reference"],
             reference_text=check.reference or "",
             reference_backward=loaded["reference_backward"],
@@ -200,9 +201,12 @@ def _maker(
     dtype = inputs.dtype_named(combination["dtype"]) if "dtype" in combination else None
     if make is not None:
         return functools.partial(inputs.from_function, make, seed, device, dtype)
+    return functools.partial(inputs.draw, _given(check, combination), seed, device)
+
+
+def _given(check: schema.Check, combination: Mapping[str, Any]) -> tuple[inputs.Input, ...]:
     named = {**check.dims, **{key: value for key, value in combination.items() if key not in schema.AXES}}
-    given = [_input(name, entry, named, combination) for name, entry in (check.inputs or {}).items()]
-    return functools.partial(inputs.draw, given, seed, device)
+    return tuple(_input(name, entry, named, combination) for name, entry in (check.inputs or {}).items())
 
 
 def _input(name: str, given: schema.Input, named: Mapping[str, Any], combination: Mapping[str, Any]) -> inputs.Input:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from exactref_cli import exits
-from exactref_cli.inputs import Drawn
+from exactref_cli.inputs import Drawn, Input
 from kernels_core import verify as engine
 from kernels_core.battery import Settings, Size
 from kernels_core.errors import ExactRefError, TargetError
@@ -28,6 +28,7 @@ class Case:
         function: the kernel, and `function_text` what the user calls it.
         reference: None for the Function's own forward, and `reference_text` what the user calls it.
         inputs: makes the inputs when the case is run.
+        given: the inputs as they are to be made; () where a function makes them.
         repeat: the command that runs this case alone.
         expect: the verdict that makes the case succeed.
         notes: what was chosen for the user.
@@ -63,6 +64,7 @@ class Case:
     require_sensitivity: str | None = None
     reference_backward_text: str = ""
     folder: Path = dataclasses.field(default_factory=Path.cwd)
+    given: tuple[Input, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

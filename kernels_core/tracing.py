@@ -11,6 +11,7 @@ Source: torch.fx.experimental.proxy_tensor, torch.func, torch._decomp (PyTorch 2
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import inspect
@@ -39,6 +40,7 @@ from kernels_core.standin import functions_as_forwards, refuses_leaves
 
 Arguments = Mapping[str, Any]
 _VALUE_FREE = "exactref_value_free"  # key of a graph's meta
+_RUNS_NOTHING: contextvars.ContextVar[bool] = contextvars.ContextVar("runs_nothing", default=False)
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -212,6 +214,16 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 @contextlib.contextmanager
+def without_values() -> Iterator[None]:
+    """Within this, functions are traced on fake tensors only: one that branches on values is a TraceError."""
+    token = _RUNS_NOTHING.set(True)
+    try:
+        yield
+    finally:
+        _RUNS_NOTHING.reset(token)
+
+
+@contextlib.contextmanager
 def _caller_state_kept() -> Iterator[None]:
     logger = logging.getLogger("torch._subclasses.fake_tensor")  # logs a traceback for what becomes one message here
     before, logger.disabled = logger.disabled, True
@@ -245,6 +257,8 @@ def _traced(
         except TraceError:
             raise
         except Exception as fake_error:
+            if _RUNS_NOTHING.get():
+                raise TraceError("the reference cannot be traced without values") from fake_error
             try:
                 copies = [[t.clone() for t in group] for group in plain]  # the function may work in place
                 return make_fx(functional, tracing_mode="real", _error_on_data_dependent_ops=False, **options)(*copies)

@@ -33,6 +33,7 @@ def _shared_grad_output(subject: Subject) -> Finding:
         outputs = subject.forward(leaves)
         names = [n for n in subject.check.cotangents if n in outputs and outputs[n].requires_grad]
         upstream = dict(zip(subject.check.cotangents, subject.grad_outputs(), strict=True))
+        upstream = {name: upstream[name].to(outputs[name].dtype) for name in names}
         given = {name: upstream[name].clone() for name in names}
         bystanders = [torch.zeros_like(outputs[name]).requires_grad_() for name in names]
         sums = [outputs[name] + other for name, other in zip(names, bystanders, strict=True)]
