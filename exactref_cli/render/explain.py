@@ -17,6 +17,7 @@ from exactref_cli.render.console import count, put, room, sizes
 from exactref_cli.render.json import plain
 from kernels_core.battery import COST_LIMIT, FREE_SECONDS
 from kernels_core.granted import Granted
+from kernels_core.profiles.knobs import resolve
 
 INDENT = 2
 SHOWN = 8  # operations of one result
@@ -54,7 +55,8 @@ def _heading(found: Explanation) -> Iterator[tuple[str, str]]:
     if case.reference_backward_text:
         what = "its own values are the gradients" if case.surrogate else "its roundings are granted to the gradients"
         yield "backward", f"{case.reference_backward_text}, declared: {what}"
-    yield "profile", f"{case.profile}: {_grants(case.profile)}"
+    profile = resolve(case.profile)
+    yield "profile", f"{profile.name}: {profile.grants}"
     yield "kinks", f"{case.kinks}: {_KINKS[case.kinks]}"
     yield "seed", f"{case.seed}, of inputs and upstream gradients"
     if found.plain:
@@ -69,12 +71,6 @@ def _reference(found: Explanation) -> str:
     if found.case.reference_text:
         return f"{found.case.reference_text}; the gradients are PyTorch's derivative of it"
     return "the kernel's own forward, so that only its gradients are checked"
-
-
-def _grants(profile: str) -> str:
-    from kernels_core.profiles import PROFILES
-
-    return PROFILES[profile].grants
 
 
 def _contract(console: Console, tensors: Sequence[Tensor]) -> Table:
