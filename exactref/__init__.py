@@ -25,12 +25,35 @@ from kernels_core.verify import assert_covered, check
 
 matmul = catalogue()["matmul"]
 linear = catalogue()["linear"]
+conv1d = catalogue()["conv1d"]
+conv2d = catalogue()["conv2d"]
+conv3d = catalogue()["conv3d"]
+conv_transpose1d = catalogue()["conv_transpose1d"]
+conv_transpose2d = catalogue()["conv_transpose2d"]
+conv_transpose3d = catalogue()["conv_transpose3d"]
+causal_conv1d = catalogue()["causal_conv1d"]
+moe = catalogue()["moe"]
 softmax = catalogue()["softmax"]
 log_softmax = catalogue()["log_softmax"]
+sparsemax = catalogue()["sparsemax"]
+entmax15 = catalogue()["entmax15"]
 cross_entropy = catalogue()["cross_entropy"]
+linear_cross_entropy = catalogue()["linear_cross_entropy"]
+kl_div = catalogue()["kl_div"]
+jsd = catalogue()["jsd"]
+focal_loss = catalogue()["focal_loss"]
 layer_norm = catalogue()["layer_norm"]
 rms_norm = catalogue()["rms_norm"]
+batch_norm = catalogue()["batch_norm"]
+group_norm = catalogue()["group_norm"]
+instance_norm = catalogue()["instance_norm"]
 attention = catalogue()["attention"]
+attention_varlen = catalogue()["attention_varlen"]
+gated_scan = catalogue()["gated_scan"]
+linear_attention = catalogue()["linear_attention"]
+selective_scan = catalogue()["selective_scan"]
+embedding = catalogue()["embedding"]
+rotary_embedding = catalogue()["rotary_embedding"]
 gelu = catalogue()["gelu"]
 silu = catalogue()["silu"]
 swiglu = catalogue()["swiglu"]
@@ -41,6 +64,11 @@ tanh = catalogue()["tanh"]
 softplus = catalogue()["softplus"]
 square = catalogue()["square"]
 cube = catalogue()["cube"]
+dropout = catalogue()["dropout"]
+dequantize = catalogue()["dequantize"]
+fake_quantize = catalogue()["fake_quantize"]
+sgd_step = catalogue()["sgd_step"]
+adam_step = catalogue()["adam_step"]
 
 __all__ = [
     "ExactRefError",
@@ -55,25 +83,53 @@ __all__ = [
     "UnsupportedOperation",
     "UsageError",
     "Verdict",
+    "adam_step",
     "assert_covered",
     "attention",
+    "attention_varlen",
+    "batch_norm",
     "catalogue",
+    "causal_conv1d",
     "check",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cross_entropy",
     "cube",
+    "dequantize",
+    "dropout",
+    "embedding",
+    "entmax15",
+    "fake_quantize",
+    "focal_loss",
+    "gated_scan",
     "geglu",
     "gelu",
+    "group_norm",
+    "instance_norm",
+    "jsd",
+    "kl_div",
     "layer_norm",
     "linear",
+    "linear_attention",
+    "linear_cross_entropy",
     "log_softmax",
     "matmul",
+    "moe",
     "reference",
     "relu",
     "rms_norm",
+    "rotary_embedding",
+    "selective_scan",
+    "sgd_step",
     "sigmoid",
     "silu",
     "softmax",
     "softplus",
+    "sparsemax",
     "square",
     "swiglu",
     "tanh",

@@ -197,7 +197,7 @@ def trace_declared(
 
     `backward(inputs, outputs, grads)` gets three tuples (the inputs being all arguments of `function`, defaults
     included) and returns one gradient for each tensor input, in order
-    (None for those that are not differentiated), or one for each name in `wrt`.
+    (None for those that are not differentiated), or one for each floating one, or one for each name in `wrt`.
     """
     tensors = named_tensors(arguments)
     complete = with_defaults(function, arguments)
@@ -206,7 +206,7 @@ def trace_declared(
     def declared(values: list[Tensor], stored: list[Tensor], upstream: list[Tensor]) -> Any:
         placed = with_tensors(complete, dict(zip(tensors, values, strict=True)))
         result = declared_call(backward, (tuple(placed.values()), tuple(stored), tuple(upstream)), sources)
-        return _gradients_in_order(result, list(tensors), wrt)
+        return _gradients_in_order(result, tensors, wrt)
 
     graph = to_graph(declared, [list(tensors.values()), list(outputs), list(grads)], sources, set())
     floating = [label for label, value in zip(output_labels, outputs, strict=True) if value.dtype.is_floating_point]
@@ -214,12 +214,14 @@ def trace_declared(
     return to_program(graph, inputs, [f"grad_{name}" for name in wrt], sources, set())
 
 
-def _gradients_in_order(result: Any, names: list[str], wrt: Sequence[str]) -> list[Tensor | None]:
+def _gradients_in_order(result: Any, tensors: Mapping[str, Tensor], wrt: Sequence[str]) -> list[Tensor | None]:
     gradients = [result] if isinstance(result, Tensor) else list(result)
     if len(gradients) == len(wrt):
         return gradients
-    if len(gradients) == len(names):
-        return [gradients[names.index(name)] for name in wrt]
+    floating = [name for name, value in tensors.items() if value.is_floating_point()]
+    for names in (list(tensors), floating):
+        if len(gradients) == len(names):
+            return [gradients[names.index(name)] for name in wrt]
     raise TraceError(
         f"the declared backward returned {len(gradients)} gradients for {len(wrt)} differentiated inputs\n"
         f"return one for each of: {', '.join(wrt)}"

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels_core.composites import wide
+from kernels_core.reference import Reference
 
 
 def gelu(input: Tensor) -> Tensor:
@@ -91,3 +92,19 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 
 def _silu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(x)
+
+
+_GELU = {"erf": Reference(gelu, "gelu.erf"), "tanh": Reference(gelu_tanh, "gelu.tanh")}
+_GEGLU = {"erf": Reference(geglu, "geglu.erf"), "tanh": Reference(geglu_tanh, "geglu.tanh")}
+ENTRIES = {
+    "gelu": Reference(gelu, "gelu", algorithms=_GELU),
+    "silu": Reference(silu, "silu"),
+    "swiglu": Reference(swiglu, "swiglu"),
+    "geglu": Reference(geglu, "geglu", algorithms=_GEGLU),
+    "relu": Reference(relu, "relu"),
+    "sigmoid": Reference(sigmoid, "sigmoid"),
+    "tanh": Reference(tanh, "tanh"),
+    "softplus": Reference(softplus, "softplus"),
+    "square": Reference(square, "square"),
+    "cube": Reference(cube, "cube"),
+}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kernels_core.composites import wide
+from kernels_core.reference import Reference
 
 
 def layer_norm(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -53,3 +54,13 @@ def rms_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> 
 def _affine(normalised: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     scaled = normalised if weight is None else normalised * wide(weight)
     return scaled if bias is None else scaled + wide(bias)
+
+
+_LAYER_NORM = {
+    "two_pass": Reference(layer_norm, "layer_norm.two_pass"),
+    "one_pass": Reference(layer_norm_one_pass, "layer_norm.one_pass"),
+}
+ENTRIES = {
+    "layer_norm": Reference(layer_norm, "layer_norm", algorithms=_LAYER_NORM),
+    "rms_norm": Reference(rms_norm, "rms_norm"),
+}
