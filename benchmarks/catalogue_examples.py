@@ -108,7 +108,7 @@ EXAMPLES: Mapping[str, Callable[[Draw], Arguments]] = {
         **{"input": d.normal(6, 8), "weight": d.normal(9, 8), "target": torch.tensor([0, 8, 3, -100, 3, 1])},
         **{"bias": d.normal(9)},
     },
-    "kl_div": lambda d: {"input": d.log_distribution(4, 9), "target": d.distribution(4, 9)},
+    "kl_div": lambda d: {"input": d.log_distribution(4, 9), "target": d.distribution(4, 9), "reduction": "sum"},
     "kl_div, of logarithms": lambda d: {
         **{"input": d.log_distribution(4, 9), "target": d.log_distribution(4, 9)},
         **{"reduction": "batchmean", "log_target": True},
