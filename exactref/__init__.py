@@ -18,6 +18,7 @@ from kernels_core.errors import (
     UnsupportedOperation,
     UsageError,
 )
+from kernels_core.float8 import float8_cast
 from kernels_core.reference import Reference, Result, reference
 from kernels_core.references import catalogue
 from kernels_core.report import Report, Verdict
@@ -104,6 +105,7 @@ __all__ = [
     "embedding",
     "entmax15",
     "fake_quantize",
+    "float8_cast",
     "focal_loss",
     "gated_scan",
     "geglu",

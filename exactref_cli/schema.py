@@ -11,7 +11,8 @@ from pydantic_core import PydanticCustomError
 from kernels_core.battery import ITEMS
 from kernels_core.errors import nearest
 
-FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+FLOAT8_DTYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", *FLOAT8_DTYPES)
 INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES, "bool")
 FAMILIES = (
@@ -19,7 +20,7 @@ FAMILIES = (
     *("signed_zeros", "constants", "cancelling", "one_hot", "probabilities", "masked", "index", "mask"),
 )
 GROUPS = ("list", "tuple", "dict")  # keys of an input that holds several
-NARROWER = ("float32", "tf32", *FLOAT_DTYPES[2:])  # what a result may be too coarse to tell apart
+NARROWER = ("float32", "tf32", *FLOAT_DTYPES[2:6])  # what a result may be too coarse to tell apart
 AXES = ("dtype", "device", "seed", "profile")  # matrix keys besides dims and plain inputs
 
 

@@ -1,8 +1,9 @@
 """The decision: for every element, does the kernel's value lie in the admissible set for certain, or outside it?
 
 The bound of an output includes the rounding to the output's format F that its last operation grants, so the admissible
-set is every finite value of F within `bound` of the exact value, and an infinity where exact +- bound reaches beyond
-the largest finite value by half an ulp (where rounding to nearest overflows). With |mid - exact| <= rad:
+set is every finite value of F within `bound` of the exact value, and an infinity (NaN in the fnuz formats) where
+exact +- bound reaches the value that would follow the largest finite one: what is rounded beyond the format is rounded
+there or further. With |mid - exact| <= rad:
 
     covered     |actual - mid| + rad <= bound
     violated    |actual - mid| - rad >  bound, or NaN or an infinity that is not admissible
@@ -164,36 +165,39 @@ def _decide_slowly(
     covered: torch.Tensor,
 ) -> torch.Tensor:
     own = rad if isinstance(rad, torch.Tensor) else bound * rad
-    own = own + 2.0**-50 * (mid.abs() + bound)
+    own = own + torch.where(bound == 0, 0.0, 2.0**-50 * (mid.abs() + bound))  # where nothing was rounded mid is exact
     verdict = torch.full(value.shape, int(Element.UNDECIDED), dtype=torch.int8, device=value.device)
     verdict[error > (bound + own) * _SLACK] = int(Element.VIOLATED)
     verdict[covered] = int(Element.COVERED)
-    _class_infinities(verdict, value, mid, bound, own, format_of(dtype).overflow_threshold)
+    fmt = format_of(dtype)
     verdict[value.isnan() & mid.isfinite() & bound.isfinite()] = int(Element.VIOLATED)
+    _class_overflow(verdict, value, mid, bound, own, fmt)
     largest = torch.finfo(dtype).max
     loose = bound.isinf() | ((mid - bound < -largest) & (mid + bound > largest))
     verdict[loose] = int(Element.UNCONSTRAINED)
     certain = (bound == 0) & ~mid.isfinite()
     beyond = mid.isinf() & bound.isinf() & (dtype is not torch.float64)  # finite, but no narrower format holds it
-    same = (value == mid) | (value.isnan() & mid.isnan())
+    same = (value == mid) | (value.isnan() & (mid.isnan() | (beyond & math.isnan(fmt.overflow))))
     verdict[(certain | beyond) & same] = int(Element.COVERED)
     verdict[(certain | beyond) & ~same] = int(Element.VIOLATED)
     return verdict
 
 
-def _class_infinities(
+def _class_overflow(
     verdict: torch.Tensor,
     value: torch.Tensor,
     mid: torch.Tensor,
     bound: torch.Tensor,
     own: torch.Tensor,
-    threshold: float,
+    fmt: Format,
 ) -> None:
-    """An infinity is admissible where exact +- bound, in its direction, reaches the overflow threshold."""
-    infinite = value.isinf() & mid.isfinite()
-    reach = torch.where(value > 0, mid, -mid) + bound
-    verdict[infinite & (reach - own >= threshold)] = int(Element.COVERED)
-    verdict[infinite & (reach + own < threshold)] = int(Element.VIOLATED)
+    """Decide what stands for overflow: an infinity in its direction, NaN in either direction in the fnuz formats."""
+    nan = math.isnan(fmt.overflow)
+    beyond = (value.isnan() if nan else value.isinf()) & mid.isfinite()
+    reach = (mid.abs() if nan else torch.where(value > 0, mid, -mid)) + bound
+    verdict[beyond] = int(Element.UNDECIDED)
+    verdict[beyond & (reach - own >= fmt.first_beyond)] = int(Element.COVERED)
+    verdict[beyond & (reach + own < fmt.first_beyond)] = int(Element.VIOLATED)
 
 
 def _decide_exactly(
@@ -204,9 +208,11 @@ def _decide_exactly(
     source: Source,
     budget: exact_tier.Budget,
 ) -> None:
+    fmt = format_of(value.dtype)
+
     def settle(values: Any, index: np.ndarray) -> np.ndarray:
         found = [
-            _compare(v, float(value[i]), 0.0 if bound is None else float(bound[i]))
+            _compare(v, float(value[i]), 0.0 if bound is None else float(bound[i]), fmt)
             for v, i in zip(values, index, strict=True)
         ]
         for i, element in zip(index, found, strict=True):
@@ -217,18 +223,28 @@ def _decide_exactly(
     exact_tier.resolve(source.program, source.name, waiting, source.inputs, source.integers, settle, budget)
 
 
-def _compare(exact: Any, actual: float, bound: float) -> Element | None:
+def _compare(exact: Any, actual: float, bound: float, fmt: Format) -> Element | None:
     """Decide |actual - exact| <= bound in exact arithmetic; None where the ball is too wide."""
-    if actual in (float("inf"), float("-inf")) or actual != actual:
-        return None
     ball = isinstance(exact, flint.arb)
     if isinstance(exact, (int, bool)):
         exact = flint.fmpq(int(exact))
     convert = flint.arb if ball else lambda x: flint.fmpq(*x.as_integer_ratio())
+    if not math.isfinite(actual):
+        return _compare_overflow(exact, actual, bound, fmt, convert)
     gap = abs(convert(actual) - exact)
     if gap <= convert(bound):
         return Element.COVERED
     return Element.VIOLATED if gap > convert(bound) else None
+
+
+def _compare_overflow(exact: Any, actual: float, bound: float, fmt: Format, convert: Any) -> Element | None:
+    stands_for_overflow = fmt.overflow == abs(actual) or (math.isnan(fmt.overflow) and math.isnan(actual))
+    if not stands_for_overflow or fmt.first_beyond == math.inf:
+        return None
+    reach = (-exact if actual < 0 else abs(exact) if math.isnan(actual) else exact) + convert(bound)
+    if reach >= convert(fmt.first_beyond):
+        return Element.COVERED
+    return Element.VIOLATED if reach < convert(fmt.first_beyond) else None
 
 
 def require_same_form(actual: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> torch.Tensor:

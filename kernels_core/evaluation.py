@@ -11,6 +11,7 @@ from kernels_core.arithmetic import DISCRETE, Arithmetic, Local
 from kernels_core.enclosure import Enclosure, all_finite, exactly
 from kernels_core.program import Ref, Step, replace_refs
 from kernels_core.rules import registry
+from kernels_core.saturation import limited
 
 
 class Values(dict[Ref, Enclosure]):
@@ -48,7 +49,14 @@ def apply_rule(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], lo
     """Return the results of one step; `operands` are the tensors among the arguments, in order."""
     result = registry()[step.name].bound(local, *args, **kwargs)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
-    return [value if value is None else _settled(step, value, operands) for value in results]
+    settled = [value if value is None else _settled(step, value, operands) for value in results]
+    return [_stored(step, output, value) for output, value in enumerate(settled)]
+
+
+def _stored(step: Step, output: int, value: Enclosure | None) -> Enclosure | None:
+    """Return what a format without infinities makes of values beyond it, where the reference itself stores them so."""
+    meta = step.metas[output] if output < len(step.metas) else None
+    return value if value is None or meta is None or step.backward else limited(value, meta.dtype)
 
 
 def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosure:

@@ -20,6 +20,7 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.numbers import NotRationalError, NotSeparatedError, Numbers, Objects
 from kernels_core.program import Meta, Program, Ref, Step
 from kernels_core.rules import registry
+from kernels_core.saturation import limited_exactly
 
 Index = Any  # numpy int64 array of flat indices
 
@@ -110,6 +111,7 @@ class Cone:
             budget: bounds the size of the cone.
         """
         self.program, self.inputs, self.integers, self.budget = program, inputs, integers, budget
+        self.name = name
         ref = program.outputs[name]
         if ref is None:
             raise KeyError(f"{name} is zero by construction")
@@ -152,8 +154,9 @@ class Cone:
                         node.values = numbers.array(self._leaf(step, names)[node.index])
                     else:
                         node.values = self._value(step, output, node, numbers)
-        target = self.nodes[self.target]
-        return target.values[np.searchsorted(target.index, self.requested)]  # type: ignore[index]
+            target = self.nodes[self.target]
+            values: Objects = target.values[np.searchsorted(target.index, self.requested)]  # type: ignore[index]
+            return limited_exactly(values, self.program.output_metas[self.name].dtype, numbers)
 
     def _leaf(self, step: Step, names: Mapping[int, str]) -> np.ndarray:
         if step.number in names:
@@ -169,6 +172,8 @@ class Cone:
             operands.append(known[np.minimum(place, len(known) - 1)] if len(known) else np.empty(cone.shape, object))
         call = Call(step, output, node.index, self.integers, numbers, node.cones)
         values = np.asarray(registry()[step.name].exact(call, *operands), dtype=object)
+        if not step.backward:
+            values = limited_exactly(values, call.meta.dtype, numbers)
         if numbers.rational and any(_bits(v) > self.budget.rational_bits for v in values.flat):
             raise NotRationalError
         return values.reshape(node.index.shape)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from kernels_core.errors import UsageError, nearest
+from kernels_core.formats import format_of
 
 Tensor = torch.Tensor
 Shape = tuple[int, ...]
@@ -44,7 +45,7 @@ def _ones(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tenso
 
 def precision(dtype: torch.dtype) -> int:
     """Return the number of significant bits of a floating dtype."""
-    return 1 - round(math.log2(torch.finfo(dtype).eps))
+    return format_of(dtype).precision
 
 
 def reach(dtype: torch.dtype) -> int:
@@ -149,5 +150,5 @@ def near(thresholds: Sequence[float], shape: Shape, generator: torch.Generator, 
     middle = torch.tensor(list(thresholds), dtype=torch.float64).to(dtype).to(torch.float64)[choice]
     steps = torch.tensor([-0.25, -1.0, 0.0, 1.0, 0.25], dtype=torch.float64)
     side = torch.randint(5, shape, generator=generator)
-    step = torch.finfo(dtype).eps * middle.abs().clamp_min(2.0 ** -reach(dtype))
+    step = 2 * format_of(dtype).unit_roundoff * middle.abs().clamp_min(2.0 ** -reach(dtype))
     return middle + torch.where((side == 0) | (side == 4), steps[side], 2 * steps[side] * step)

@@ -26,6 +26,7 @@ from kernels_core.evaluation import Values, evaluate_step
 from kernels_core.fusion import fused
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref
+from kernels_core.saturation import limited
 from kernels_core.tiled import evaluate_tiled
 from kernels_core.tiles import Run, schedule
 
@@ -72,14 +73,19 @@ def run_filter(
     program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
     arithmetic = Arithmetic(profile, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)
-    found = {name: values[ref] for name, ref in program.outputs.items() if ref is not None}
+    found = _outputs(program, values)
     integers = Values({ref: value for ref, value in values.items() if not value.floating})
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
     if rad and (arithmetic.rad_lost or _has_float64_step(program)):
         own = Arithmetic(profile, float64=True, kinks=kinks)
         again = _evaluate(program, _start(program, _mids(inputs)), own)
-        rads = {name: again[program.outputs[name]].bound_or_zero() for name in found}  # type: ignore[index]
+        rads = {name: value.bound_or_zero() for name, value in _outputs(program, again).items()}
     return Filtered(found, rads, integers, arithmetic.ties, arithmetic.failure)
+
+
+def _outputs(program: Program, values: Values) -> dict[str, Enclosure]:
+    stored = {name: ref for name, ref in program.outputs.items() if ref is not None}
+    return {name: limited(values[ref], program.output_metas[name].dtype) for name, ref in stored.items()}
 
 
 def _mids(inputs: Mapping[str, torch.Tensor | Enclosure]) -> dict[str, torch.Tensor | Enclosure]:

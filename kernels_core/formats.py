@@ -6,6 +6,11 @@ upper limit; what then lies above `max_finite` overflows (IEEE 754-2019, clauses
 
 PyTorch's own cast from float64 to a 16-bit or 8-bit format goes through float32 and so rounds twice; here a value is
 rounded once. Values of F are carried as float64, which holds every format exactly.
+
+The four 8-bit formats differ in what they are without (Micikevicius et al., FP8 Formats for Deep Learning, 2022; the
+fnuz ones: Noune et al., 8-bit Numerical Formats for Deep Neural Networks, 2022). What becomes of a value beyond the
+largest is what PyTorch's cast does, which tests hold for every format: float8_e5m2 has infinities; float8_e4m3fn
+saturates, infinities too; the fnuz formats give NaN, and their only zero is positive.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ class Format:
         emin: exponent of the smallest normal value, 2^emin.
         emax: exponent of the largest finite value.
         max_finite: the largest finite value.
-        has_inf: False for float8_e4m3fn, whose overflow saturates, as PyTorch's cast and CUDA's satfinite one do.
+        overflow: what a positive value beyond the format becomes: inf, `max_finite` (it saturates) or NaN.
+        signed_zeros: False for formats without a negative zero.
     """
 
     name: str
@@ -43,7 +49,18 @@ class Format:
     emin: int
     emax: int
     max_finite: float
-    has_inf: bool = True
+    overflow: float = math.inf
+    signed_zeros: bool = True
+
+    @property
+    def has_inf(self) -> bool:
+        """True where the format has infinities."""
+        return math.isinf(self.overflow)
+
+    @property
+    def saturates(self) -> bool:
+        """True where what lies beyond the format becomes its largest value."""
+        return self.overflow == self.max_finite
 
     @property
     def unit_roundoff(self) -> float:
@@ -61,24 +78,21 @@ class Format:
         return math.ldexp(1.0, self.emin - self.precision + 1)
 
     @property
-    def overflow(self) -> float:
-        """What a positive value beyond the format becomes: inf, or max_finite in a format without infinities."""
-        return math.inf if self.has_inf else self.max_finite
-
-    @property
-    def overflow_threshold(self) -> float:
-        """The smallest magnitude that rounds beyond the format: max_finite and half an ulp (inf for float64)."""
-        return math.inf if self.emax > 1000 else self.max_finite + math.ldexp(1.0, self.emax - self.precision)
+    def first_beyond(self) -> float:
+        """What would follow `max_finite` if the exponent had no limit: 2^(emax+1) as a rule (inf for float64)."""
+        return self.max_finite + math.ldexp(1.0, self.emax - self.precision + 1)
 
 
 FLOAT64 = Format("float64", torch.float64, 53, -1022, 1023, torch.finfo(torch.float64).max)
 FLOAT32 = Format("float32", torch.float32, 24, -126, 127, torch.finfo(torch.float32).max)
 BFLOAT16 = Format("bfloat16", torch.bfloat16, 8, -126, 127, torch.finfo(torch.bfloat16).max)
 FLOAT16 = Format("float16", torch.float16, 11, -14, 15, 65504.0)
-FLOAT8_E4M3FN = Format("float8_e4m3fn", torch.float8_e4m3fn, 4, -6, 8, 448.0, has_inf=False)
+FLOAT8_E4M3FN = Format("float8_e4m3fn", torch.float8_e4m3fn, 4, -6, 8, 448.0, overflow=448.0)
 FLOAT8_E5M2 = Format("float8_e5m2", torch.float8_e5m2, 3, -14, 15, 57344.0)
+FLOAT8_E4M3FNUZ = Format("float8_e4m3fnuz", torch.float8_e4m3fnuz, 4, -7, 7, 240.0, math.nan, signed_zeros=False)
+FLOAT8_E5M2FNUZ = Format("float8_e5m2fnuz", torch.float8_e5m2fnuz, 3, -15, 15, 57344.0, math.nan, signed_zeros=False)
 
-FORMATS = (FLOAT64, FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2)
+FORMATS = (FLOAT64, FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E4M3FNUZ, FLOAT8_E5M2FNUZ)
 _BY_DTYPE = {fmt.dtype: fmt for fmt in FORMATS}
 
 
@@ -135,13 +149,31 @@ def _round(x: torch.Tensor, fmt: Format) -> torch.Tensor:
     if fmt.has_inf:
         # The rounded value is at most max_finite or at least 2^(emax+1), which float64 itself overflows when scaled.
         result.mul_(math.ldexp(1.0, 1023 - fmt.emax)).mul_(math.ldexp(1.0, fmt.emax - 1023))
-    else:
+    elif fmt.saturates:
         result.clamp_(-fmt.max_finite, fmt.max_finite)
-    return result.copysign_(x)
+    else:
+        result.masked_fill_(result.abs() > fmt.max_finite, fmt.overflow)
+    return result.copysign_(x) if fmt.signed_zeros else result.add_(0.0)
+
+
+def round_without_limit(x: torch.Tensor, fmt: Format) -> torch.Tensor:
+    """Return the value nearest to x, ties to even, of the format that F would be without a largest exponent.
+
+    Infinities and NaN stay. |x| must be below 2^(970 + p), where the numbers of this sum are finite.
+
+    Args:
+        x: float64, any shape.
+        fmt: F, narrower than float64.
+    """
+    _require_float64(x)
+    magic = _exponent_bits(x, fmt.emin, 970 + fmt.precision)
+    magic += ((53 - fmt.precision) << 52) + _HALF_MANTISSA
+    shift = magic.view(torch.float64)
+    return (x + shift).sub_(shift)
 
 
 def round_rational(q: flint.fmpq, fmt: Format) -> float:
-    """Return RN_F(q), exactly; overflow gives +-`fmt.overflow`."""
+    """Return RN_F(q), exactly; overflow gives +-`fmt.overflow` (NaN has no sign here)."""
     numerator, denominator = int(q.p), int(q.q)
     return _stored(_round_quotient(numerator, denominator, 0, fmt), fmt)
 

@@ -20,7 +20,16 @@ from collections.abc import Mapping
 import torch
 
 from kernels_core.audit.sample import spread
-from kernels_core.formats import FLOAT32, FORMATS, Format, format_of, round_to_nearest
+from kernels_core.formats import (
+    BFLOAT16,
+    FLOAT8_E4M3FN,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    Format,
+    format_of,
+    round_to_nearest,
+)
 from kernels_core.program import Program, Step
 from kernels_core.reference import Result
 from kernels_core.report import Report, Sensitivity
@@ -28,7 +37,9 @@ from kernels_core.report import Report, Sensitivity
 Tensor = torch.Tensor
 LIMIT = 8192
 TF32 = Format("tf32", torch.float32, 11, -126, 127, FLOAT32.max_finite)
-NARROWER: Mapping[str, Format] = {fmt.name: fmt for fmt in (*FORMATS[1:2], TF32, *FORMATS[2:])}
+NARROWER: Mapping[str, Format] = {
+    fmt.name: fmt for fmt in (FLOAT32, TF32, BFLOAT16, FLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2)
+}
 POWERS = range(1, 25)
 
 

@@ -14,7 +14,8 @@ WIDTH = 128  # of files and pipes; the whole table needs this much
 STYLES = {"covered": "green", "violated": "bold red", "raised": "bold red", "error": "bold red"}
 
 # Digits that identify a value of the format.
-_DIGITS = {"float64": 17, "float32": 9, "float16": 5, "bfloat16": 4, "float8_e4m3fn": 3, "float8_e5m2": 3}
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+_DIGITS = {"float64": 17, "float32": 9, "float16": 5, "bfloat16": 4, **dict.fromkeys(_FLOAT8, 3)}
 
 
 def on(stream: TextIO | None = None, width: int | None = None) -> Console:

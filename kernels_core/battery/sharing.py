@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
@@ -15,17 +15,17 @@ from kernels_core.kernel import phase
 Tensor = torch.Tensor
 
 
-def addable(subject: Subject) -> bool:
-    """Return True where PyTorch adds tensors of the outputs' dtypes (it has no sum of 8-bit floats)."""
+def addable(tensors: Iterable[Tensor]) -> bool:
+    """Return True where PyTorch adds tensors of these dtypes (it has no sum of 8-bit floats)."""
     try:
-        return all((torch.zeros(1, dtype=g.dtype) + torch.zeros(1, dtype=g.dtype)).dtype for g in subject.upstream)
+        return all((torch.zeros(1, dtype=t.dtype) + torch.zeros(1, dtype=t.dtype)).dtype for t in tensors)
     except (RuntimeError, NotImplementedError):
         return False
 
 
 def _shared_grad_output(subject: Subject) -> Finding:
     """Add a bystander to every output: its gradient is the very tensor that the backward under test is given."""
-    if not subject.wrt or not subject.upstream or not addable(subject):
+    if not subject.wrt or not subject.upstream or not addable(subject.upstream):
         return not_applicable("no gradient that a second branch could share")
     judgement = Judgement(subject)
     with judgement.trying("a second branch"):
@@ -73,7 +73,7 @@ def _aliasing(subject: Subject) -> Finding:
     gradients = subject.backward(outputs, leaves, list(upstream.values()))
     for text in _shared_memory(leaves, outputs, upstream, gradients):
         judgement.remark(text)
-    if addable(subject):
+    if addable(subject.check.tensors[name] for name in subject.wrt):
         with judgement.trying("two backwards accumulated"):
             judgement.look("two backwards accumulated in .grad, halved", _accumulated(subject))
     return judgement.finding("no gradient shares memory with another tensor")

@@ -1,4 +1,7 @@
-"""Casts: a narrower format grants one rounding, a wider one none; the real-number meaning is the identity."""
+"""Casts: a narrower format grants one rounding, a wider one none; the real-number meaning is the identity.
+
+Formats that saturate clamp, which is part of their exact value (saturation.py).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import numpy as np
 import torch
 
 from kernels_core.arithmetic import DISCRETE, INFLATE, Local
-from kernels_core.enclosure import Enclosure
-from kernels_core.rules.arithmetic import exact_zeros, parts
+from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.formats import Format, format_of, round_without_limit
+from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 
@@ -25,15 +29,47 @@ def cast(local: Local, a: Enclosure, *_: Any, **__: Any) -> Enclosure:
         return Enclosure(mid, bound) if held else local.rounded(mid, bound, subnormal=False)
     if local.arithmetic.float64 or not _narrows(source, local.nominal):
         return Enclosure(mid, bound)
-    kept = mid.abs() if bound is None else mid.abs() + bound
-    rounding = kept.mul_(local.u * INFLATE).add_(local.eta)
-    value = Enclosure(mid, rounding if bound is None else rounding.add_(bound).mul_(INFLATE))
-    return exact_zeros(local, value, (mid, bound))
+    if source is torch.float64 and local.compute is not local.dtype:
+        bound = _through_the_compute_format(local, mid, bound)
+    return Enclosure(mid, _rounded_bound(mid, bound, format_of(local.dtype)))
+
+
+def _through_the_compute_format(local: Local, mid: torch.Tensor, bound: torch.Tensor | None) -> torch.Tensor:
+    """PyTorch casts float64 to a 16-bit or 8-bit format by way of float32, so that this rounding is granted too."""
+    reach = mid.abs() if bound is None else mid.abs() + bound
+    grown = reach.mul_(local.u_acc * INFLATE).add_(local.eta_acc)
+    return torch.where(mid == 0, 0.0, grown) if bound is None else grown.add_(bound).mul_(INFLATE)
+
+
+def _rounded_bound(mid: torch.Tensor, bound: torch.Tensor | None, fmt: Format) -> torch.Tensor:
+    """Return the bound after one rounding to F.
+
+    Every y with |y - x| <= B rounds into [RN(x - B), RN(x + B)], as rounding is monotone. With m = |mid| (RN is odd)
+    and |mid - x| <= 2^-26 B, for b = (1 + 2^-24) B
+
+        |RN(y) - mid| <= max(RN(m + b) - m, m - RN(m - b)),
+
+    where F has no largest exponent; and a kernel may leave the cast out, |y - mid| <= b. Where nothing is propagated
+    only RN(x) remains, and at a tie its mirror image. The factor keeps RN(x) itself clear of the edge: it is decided in
+    float64, at the price of a second value where x is within 2^-20 of half an ulp from a tie.
+    """
+    size = mid.abs()
+    if bound is None:
+        error = round_without_limit(size, fmt).sub_(size).abs_()
+    else:
+        reach = bound * DISCRETE
+        below = size - round_without_limit(size - reach, fmt)
+        error = round_without_limit(size + reach, fmt).sub_(size)
+        error = torch.maximum(torch.maximum(error, below), reach)
+    if not all_finite(error):  # beyond 2^970, where the sum of `round_without_limit` is infinite
+        relative = (size if bound is None else size + bound) * fmt.unit_roundoff
+        error = torch.where(error.isfinite(), error, relative + (0.0 if bound is None else bound))
+    return error.mul_(1 + 2.0**-20)
 
 
 def _narrows(source: torch.dtype, target: torch.dtype) -> bool:
-    a, b = torch.finfo(source), torch.finfo(target)
-    return b.eps > a.eps or b.smallest_normal > a.smallest_normal or b.max < a.max
+    a, b = format_of(source), format_of(target)
+    return b.precision < a.precision or b.emin > a.emin or b.max_finite < a.max_finite
 
 
 def _to_integer(a: Enclosure, dtype: torch.dtype) -> Enclosure:

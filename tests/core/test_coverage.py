@@ -36,7 +36,8 @@ def decided(actual, mid, bound, dtype=torch.float32, rad=0.0):
         (INF, 1.0, 0.5, Element.VIOLATED),
         (INF, 1e39, 1e32, Element.COVERED),
         (3.4e38, 1e39, 1e32, Element.VIOLATED),
-        (INF, 3.4028235e38, 1e31, Element.COVERED),
+        (INF, 3.4028235e38, 2.1e31, Element.COVERED),
+        (INF, 3.4028235e38, 1e31, Element.VIOLATED),  # rounds to the largest value: the bound has that rounding
         (INF, 3.40e38, 1e31, Element.VIOLATED),
         (1.0, 0.0, INF, Element.UNCONSTRAINED),
         (NAN, NAN, INF, Element.UNCONSTRAINED),
