@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional
 
 from kernels_core.filter import run_filter
+from kernels_core.formats import format_of, ulp
 from kernels_core.fusion import fused
 from kernels_core.profiles import PROFILES
 from kernels_core.reference import Check, reference
@@ -59,7 +60,11 @@ def test_a_fused_normalisation_is_the_composition_of_its_operations(function, dt
         certain = b.bound_or_zero().isfinite()
         assert torch.equal(certain, a.bound_or_zero().isfinite())
         ratio = (a.bound_or_zero() / b.bound_or_zero())[certain]
-        assert ((ratio > 1 - 1e-9) & (ratio < 1.01)).all(), ratio  # Minkowski's inequality is the only difference
+        assert (ratio > 1 - 1e-9).all(), ratio
+        near = ratio < 1.01  # Minkowski's inequality is the only difference, but that may reach another rounding
+        one_more = b.bound_or_zero() + ulp(b.mid, format_of(dtype))
+        assert (near | (a.bound_or_zero() < one_more)[certain]).all(), ratio
+        assert int((~near).sum()) <= (ratio.numel() // 10 if dtype is torch.bfloat16 else 0)
         assert ((a.mid - b.mid).abs() <= one.rad_abs() + plain.rad_abs())[certain].all()
 
 
