@@ -31,7 +31,14 @@ def cast(local: Local, a: Enclosure, *_: Any, **__: Any) -> Enclosure:
         return Enclosure(mid, bound)
     if source is torch.float64 and local.compute is not local.dtype:
         bound = _through_the_compute_format(local, mid, bound)
-    return Enclosure(mid, _rounded_bound(mid, bound, format_of(local.dtype)))
+    rounded = _rounded_bound(mid, bound, format_of(local.dtype))
+    return Enclosure(mid, _flushed(local, mid, rounded) if local.flushes else rounded)
+
+
+def _flushed(local: Local, mid: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+    """Return the bound where results below the smallest normal number, `eta` then, may be zero as well."""
+    size = mid.abs()
+    return torch.where((size != 0) & (size - bound < local.eta), bound + local.eta, bound)
 
 
 def _through_the_compute_format(local: Local, mid: torch.Tensor, bound: torch.Tensor | None) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.autograd import Function
@@ -9,7 +11,11 @@ from torch.autograd import Function
 import exactref as er
 from kernels_core.coverage import Element
 from kernels_core.formats import FORMATS, Format, round_to_nearest
+from kernels_core.profiles import PROFILES
+from kernels_core.reference import Check
 from kernels_core.report import Outcome
+
+IEEE = PROFILES["ieee"]
 
 FLOAT8 = FORMATS[4:]
 each_float8 = pytest.mark.parametrize("fmt", FLOAT8, ids=lambda fmt: fmt.name)
@@ -95,6 +101,18 @@ def test_a_cast_that_pytorch_rounds_twice_is_covered() -> None:
     result = er.reference(lambda x: x.to(torch.bfloat16))(x)
     assert result.covers(x.to(torch.bfloat16)).all()
     assert result.covers(torch.tensor([1 + 2.0**-7], dtype=torch.bfloat16)).all()
+
+
+def test_a_cast_may_flush_under_a_profile_that_does_and_under_no_other() -> None:
+    x = torch.tensor([2.0**-15, 2.0**-8])
+    check = {
+        flushes: Check(er.reference(lambda x: x.to(torch.float16)), {"x": x}, profile=profile)
+        for flushes, profile in ((False, IEEE), (True, dataclasses.replace(IEEE, flush_subnormals=True)))
+    }
+    flushed = torch.tensor([0.0, 2.0**-8]).to(torch.float16)
+    for flushes, one in check.items():
+        assert one.outputs()["output"].covers(flushed).tolist() == [flushes, True]
+        assert one.outputs()["output"].covers(x.half()).all()
 
 
 def test_a_kernel_may_leave_out_a_cast_inside_but_not_its_saturation() -> None:
