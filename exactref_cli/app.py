@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from exactref_cli import exits, familiar
-from kernels_core.errors import ExactRefError, TargetError, UsageError
+from kernels_core.errors import AssumptionError, ExactRefError, TargetError, UsageError
 
 app = typer.Typer(
     help="Certify the outputs and gradients of custom autograd Functions and kernels, element by element.",
@@ -154,6 +154,27 @@ def explain(
 
 
 @app.command()
+def doctor(
+    points: Annotated[int, typer.Option(help="Random arguments per function, beside the hard ones.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of the random arguments.")] = 0,
+    form: Format = "table",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Measure on this machine what the bounds rest on: rounding, subnormals, float64 products and functions."""
+    from exactref_cli.render import doctor as screen
+    from exactref_cli.render.console import on
+    from kernels_core.doctor import examine
+
+    _require_form(form)
+    found = examine(points, seed)
+    if as_json or form == "json":
+        sys.stdout.write(screen.as_json(found) + "\n")
+    else:
+        screen.show(on(), found)
+    raise typer.Exit(exits.COVERED if all(one.holds for one in found) else exits.NOT_DECIDED)
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of the spec, for editors."""
     import json
@@ -213,6 +234,8 @@ def main(arguments: list[str] | None = None) -> None:
         if stop.code == exits.INTERRUPTED:
             sys.stderr.write("interrupted: the cases that were not finished are not decided\n")
         raise
+    except AssumptionError as error:
+        _complain(str(error), exits.NOT_DECIDED)
     except ExactRefError as error:
         frames = error.frames if isinstance(error, TargetError) else ""
         _complain("\n".join(filter(None, (str(error), frames))), exits.USAGE)

@@ -14,7 +14,7 @@ from exactref_cli import exits
 from exactref_cli.inputs import Drawn, Input
 from kernels_core import verify as engine
 from kernels_core.battery import Settings, Size
-from kernels_core.errors import ExactRefError, TargetError
+from kernels_core.errors import AssumptionError, ExactRefError, TargetError
 from kernels_core.report import Report, Verdict
 from kernels_core.sensitivity import insensitive
 
@@ -110,6 +110,8 @@ def run_case(case: Case) -> Outcome:
         report = _verify(case)
     except TargetError as error:
         return Outcome(case, None, "\n".join(filter(None, (str(error), error.frames))), exits.USAGE)
+    except AssumptionError as error:
+        return Outcome(case, None, str(error), exits.NOT_DECIDED)
     except ExactRefError as error:
         return Outcome(case, None, str(error), exits.USAGE)
     except SystemExit as error:  # must never pass for a success

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from kernels_core import derivatives, tracing
+from kernels_core import derivatives, float_environment, tracing
 from kernels_core.coverage import Source, require_same_form
 from kernels_core.declared import as_given, require_agreement
 from kernels_core.enclosure import Enclosure
@@ -205,6 +205,7 @@ class Check:
     def _results(
         self, program: Program, inputs: Mapping[str, Tensor | Enclosure], names: list[str]
     ) -> dict[str, Result]:
+        float_environment.require()
         try:
             filtered = run_filter(program, inputs, self.profile)
         except Exception:

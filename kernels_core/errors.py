@@ -8,6 +8,7 @@ Every error that a caller can cause says what is wrong and what to do next.
     +-- SpecError            one or more mistakes in a spec file
     +-- TraceError           a reference that cannot be turned into a program
     |   +-- UnsupportedOperation   an operation that has no rule
+    +-- AssumptionError      this machine's arithmetic is not what the bounds rest on; exit 4
     NotCovered               raised by assert_covered (also an AssertionError)
     InvariantError           a bug of ours; exit 3
 """
@@ -66,6 +67,10 @@ class UnsupportedOperation(TraceError):
         where = f" (from {source})" if source else ""
         remedy = hint or "write the reference with other operations; `exactref list` shows those with rules"
         super().__init__(f"operation {operation} has no rule{where}\n{remedy}")
+
+
+class AssumptionError(ExactRefError):
+    """The arithmetic of this process is not what the filter's bounds rest on, so that nothing can be decided."""
 
 
 class NotCovered(AssertionError):

@@ -64,9 +64,14 @@ class Judgement:
         for name, actual in found.items():
             result = (self.subject.results if results is None else results).get(name)
             if result is not None and (results is None or name not in self.subject.violated):
-                self._look_at(label, result, actual, self.subject.plain(name) if results is None else None)
+                self._look_at(label, result, actual, self._first(name, result) if results is None else None)
         if not doubts:
             del self.doubts[before:]
+
+    def _first(self, name: str, result: Result) -> Tensor | None:
+        """Return what the plain comparison found; a gradient that was None there is not counted again as None."""
+        missing = name in self.subject.gradients and self.subject.gradients[name] is None
+        return _zeros(result) if missing else self.subject.plain(name)
 
     def _look_at(self, label: str, result: Result, actual: Tensor | None, before: Tensor | None) -> None:
         value = _zeros(result) if actual is None else actual.detach()
