@@ -81,8 +81,10 @@ def rerun(
     check: Check,
     upstream: Sequence[Tensor],
     arguments: Mapping[str, Any],
+    other_upstream: Sequence[Tensor] | None = None,
 ) -> dict[str, Tensor | None]:
     """Run the kernel again, on these arguments, for a diagnosis; return outputs and gradients by name."""
+    upstream = upstream if other_upstream is None else other_upstream
     other = Check(check.reference, arguments, profile=check.profile, wrt=check.wrt)
     outputs, gradients = run_kernel(function, inputs, arguments, other, upstream)
     return {**outputs, **(gradients or {})}

@@ -20,8 +20,9 @@ from kernels_core.diagnosis.evidence import Evidence, Setting
 from kernels_core.program import Step
 from kernels_core.report import Blame
 
-__all__ = ["blame"]
+__all__ = ["VERDICTS", "blame"]
 
+VERDICTS = (WRONG, LOST, NAN)
 CUT_SHORT = "the search for the line was cut short"
 _LARGEST = 1 << 22  # elements of all results together: a larger program is not replayed
 _REPRODUCED = 0.9  # of the failing elements must fail in the replay too

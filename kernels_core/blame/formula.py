@@ -51,13 +51,19 @@ def suspected(subject: Subject, ref: Ref) -> list[Step]:
     waiting = [ref]
     while waiting:
         step = subject.steps[waiting.pop().step]
-        if step.number in found or step.op is None or step.number in innocent or not step.operands:
+        if step.number in found or step.op is None or step.number in innocent or _is_constant(step):
             continue
         if step.number != ref.step and all(subject.truth.has(v) for v in _results(subject, step)):
             continue
         found[step.number] = step
         waiting += step.operands
     return [found[number] for number in sorted(found)]
+
+
+def _is_constant(step: Step) -> bool:
+    """Return True for steps that read no values: zeros, ones, numbers in order."""
+    kind = step.name.split(".")[1]
+    return not step.operands or kind.startswith(("new_", "empty")) or kind.endswith("_like")
 
 
 def _results(subject: Subject, step: Step) -> list[Tensor]:

@@ -62,7 +62,8 @@ def expressions(members: Sequence[Step]) -> Iterator[list[Expression]]:
     starts = range(0, len(members), period) if period else ()
     runs = [_expressions(members[start : start + period]) for start in starts]
     if len({len(run) for run in runs}) == 1:
-        yield from (list(alike) for alike in zip(*runs, strict=True))
+        alike = (list(expressions) for expressions in zip(*runs, strict=True))
+        yield from (found for found in alike if len({len(expression.operands) for expression in found}) == 1)
 
 
 def _period(names: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 def _stale(evidence: Evidence) -> Iterator[Candidate]:
-    """The kernel returns the same for other inputs, bit for bit, although the exact result is another."""
+    """For other inputs and upstream gradients the kernel returns the same, bit for bit; the exact result is another."""
     setting = evidence.setting
     if setting is None or setting.again is None or setting.late():
         return
@@ -23,11 +23,11 @@ def _stale(evidence: Evidence) -> Iterator[Candidate]:
     admitted = setting.admits("other inputs", arguments=arguments)
     if admitted is None:
         return
+    name = evidence.result.name
     try:
-        returned = setting.again(arguments).get(evidence.result.name)
+        returned = setting.again(arguments, [other_values(grad) for grad in setting.upstream]).get(name)
     except Exception:  # the kernel refuses these inputs
         return
-    name = evidence.result.name
     moved = (admitted[name].mid - evidence.mid).abs() > admitted[name].bound_or_zero() + evidence.bound
     if returned is not None and torch.equal(returned, evidence.actual) and bool(moved.any()):
         yield Candidate("stale: {count} the same, bit for bit, for other inputs: kept from an earlier call",

@@ -43,7 +43,8 @@ class Setting:
         upstream: upstream gradients, one per floating output.
         results: what is admissible, by name.
         actual: what the kernel returned, by name.
-        again: runs the kernel on other inputs (a fresh call, by name); returns outputs and gradients by name.
+        again: runs the kernel on other inputs (a fresh call, by name), with other upstream gradients where these are
+            given; returns outputs and gradients by name.
         function: the kernel, None where it is not to be looked into.
         cost: CPU time of one evaluation of the check, which another one will take again.
         deadline: in CPU time of this process, which does not depend on what else the machine does.
@@ -56,7 +57,7 @@ class Setting:
     upstream: Sequence[Tensor]
     results: Mapping[str, Result]
     actual: Mapping[str, Tensor | None]
-    again: Callable[[Mapping[str, Any]], Tensors] | None = None
+    again: Callable[..., Tensors] | None = None
     function: Callable[..., Any] | None = None
     cost: float = 0.0
     deadline: float = dataclasses.field(default_factory=lambda: time.process_time() + SECONDS)

@@ -37,6 +37,18 @@ def _ignored(evidence: Evidence) -> Iterator[Candidate]:
         yield from _candidates(evidence, f"{name} ignored: {{count}} those of an upstream gradient of ones", "1", ones)
 
 
+def _passed_through(evidence: Evidence) -> Iterator[Candidate]:
+    """The upstream gradient comes out as it went in, where the derivative is another."""
+    if not (given := _given(evidence)):
+        return
+    setting, _, _ = given
+    for name, grad in zip(setting.check.cotangents, setting.upstream, strict=True):
+        if grad.shape == evidence.mid.shape:
+            value = grad.to(evidence.mid)
+            yield Candidate(f"derivative left out: {{count}} {cotangent_name(name)} as it came in",
+                            value, torch.zeros_like(value), known=torch.inf)  # fmt: skip
+
+
 def _one_number(evidence: Evidence) -> Iterator[Candidate]:
     if not (given := _given(evidence)):
         return
@@ -84,6 +96,7 @@ def _one_lost(evidence: Evidence) -> Iterator[Candidate]:
 
 HYPOTHESES = (
     Hypothesis("upstream ignored", "the upstream gradient is 1 everywhere", _ignored),
+    Hypothesis("derivative left out", "the upstream gradient itself", _passed_through),
     Hypothesis("upstream as one number", "its first element, sum or mean everywhere", _one_number),
     Hypothesis("upstream in another order", "its memory read as contiguous, or by columns", _other_order),
     Hypothesis("one upstream lost", "the upstream gradient of one output is 0", _one_lost),

@@ -47,6 +47,10 @@ def _constant_factor(evidence: Evidence) -> Iterator[Candidate]:
         for sign in (1, -1):
             words = f"{'minus ' * (sign < 0)}{name} ({sign * constant:.6g}) times the exact value"
             yield _scaled(evidence, sign * constant, words)
+    for number, owner in _sizes(evidence).items():
+        root = math.sqrt(number)
+        for name, factor in ((f"the square root of {number}", root), (f"1 / square root of {number}", 1 / root)):
+            yield _scaled(evidence, factor, f"{name} ({factor:.6g}) times the exact value: {owner}")
     yield _scaled(evidence, guess, f"{guess:.6g} times the exact value", tight=True)
 
 

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 import exactref as er
 from kernels_core import rows
-from kernels_core.blame import subject
+from kernels_core.blame import VERDICTS, subject
 from kernels_core.report import Blame
 from kernels_core.verify import check
 
@@ -75,19 +75,32 @@ def rounded_twice(x, grad):
     return 2 * (a * b).float()
 
 
-@pytest.mark.parametrize(
-    ("formula", "verdict", "text", "reason"),
-    [
-        (wrong_constant, FORMULA, "slope = 3 * x", "with 2 in place of 3 every"),
-        (wrong_sign, FORMULA, "return first - x * grad * 3", "with its operands exchanged every"),
-        (one_factor_too_many, FORMULA, "return 2 * scaled * x", "without the other operand of its product every"),
-        (rounded_slope, PRECISION, "slope = (2 * x).bfloat16()", "without its 1 rounding to bfloat16 every"),
-        (rounded_twice, PRECISION, "a = x.half()", "without the 3 roundings to float16 of 3 lines every"),
-    ],
-)
+def infinite_slope(x, grad):
+    slope = 2 * x + (x * 0) / (x * 0)
+    return slope * grad
+
+
+OF_BACKWARDS = [
+    (infinite_slope, NAN, "slope = 2 * x + (x * 0) / (x * 0)", ""),
+    (wrong_constant, FORMULA, "slope = 3 * x", "with 2 in place of 3 every"),
+    (wrong_sign, FORMULA, "return first - x * grad * 3", "with its operands exchanged every"),
+    (one_factor_too_many, FORMULA, "return 2 * scaled * x", "without the other operand of its product every"),
+    (rounded_slope, PRECISION, "slope = (2 * x).bfloat16()", "without its 1 rounding to bfloat16 every"),
+    (rounded_twice, PRECISION, "a = x.half()", "without the 3 roundings to float16 of 3 lines every"),
+]
+
+
+def test_every_verdict_is_given_for_its_fault_and_not_for_those_of_the_others() -> None:
+    """The claims are those of the test below: the first line named has the one verdict, whatever the others are."""
+    assert {verdict for _, verdict, _, _ in OF_BACKWARDS} == set(VERDICTS)
+
+
+@pytest.mark.parametrize(("formula", "verdict", "text", "reason"), OF_BACKWARDS)
 def test_line_of_a_backward_is_named(formula, verdict: str, text: str, reason: str) -> None:
-    first = blamed(backward_of_square(formula), square, (seeded(40),), "grad_x")[0]
+    found = blamed(backward_of_square(formula), square, (seeded(40),), "grad_x")
+    first = found[0]
     assert (first.verdict, first.text) == (verdict, text)
+    assert {line.verdict for line in found} == {verdict}
     assert first.reason.startswith(reason)
     file, _, number = first.place.rpartition(":")
     assert Path(file).resolve() == Path(__file__).resolve()
@@ -216,6 +229,24 @@ def test_sum_of_the_upstream_gradient_is_no_fault_where_it_is_right() -> None:
 
     (found, *_) = blamed(backward_of_square(formula), lambda x: (x * x).sum().expand(40), (seeded(40),), "grad_x")
     assert found.text == "return total * 3 * x"
+
+
+def test_runs_of_a_line_that_read_different_operands_are_no_loop() -> None:
+    def formula(x, grad):
+        return 3 * (x * grad * 1024) / 1024 * (x * 0 + 1)
+
+    (found, *_) = blamed(backward_of_square(formula), square, (seeded(40),), "grad_x")
+    assert found.verdict == FORMULA
+
+
+def test_line_that_only_makes_zeros_is_not_blamed() -> None:
+    def formula(x, grad):
+        total = x.new_zeros(40)
+        total = total + (x + 1).exp() * grad
+        return total
+
+    (found,) = blamed(backward_of_square(formula), square, (seeded(40),), "grad_x")
+    assert found.text == "total = total + (x + 1).exp() * grad"
 
 
 def test_two_lines_are_named_where_these_inputs_cannot_tell_which() -> None:

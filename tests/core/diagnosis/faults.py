@@ -164,6 +164,19 @@ def two(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x * y, x + y
 
 
+# For each hypothesis a fault of its kin, which it must not claim.
+NOT_CLAIMED = {
+    "NaN": "zero", "zero": "sign", "sign": "factor", "sum and mean": "factor", "constant factor": "small noise",
+    "transposed": "reversed", "swapped": "sign", "shift by one": "reversed", "reversed": "shift",
+    "result rounded": "half inputs", "inputs rounded": "half product", "upstream ignored": "first",
+    "derivative left out": "ones", "upstream as one number": "ones", "upstream in another order": "upstream sum",
+    "one upstream lost": "both halved", "missing reduction": "last slice lost", "slice left out": "one slice",
+    "tail of a sum": "last slice lost", "tail not written": "shift", "tail not read": "half inputs", "gelu": "erf lost",
+    "statistics constant": "other epsilon", "variance": "outside", "epsilon elsewhere": "unbiased",
+    "another epsilon": "unbiased", "padded lanes": "unbiased", "mask alignment": "mask inverted",
+    "saved tensor overwritten": "factor", "stale": "passed", "depends on earlier calls": "stale",
+}  # fmt: skip
+
 FAULTS = (
     Fault("nan", "NaN", lambda x: x * math.nan, square, vector, "output", "are NaN"),
     Fault("zero", "zero", lambda x: x * 0, square, vector, "output", "are zero"),
@@ -175,6 +188,8 @@ FAULTS = (
     Fault("logarithm", "constant factor", lambda x: (x * x + 1).log2(), lambda x: (x * x + 1).log(), vector, "output",
           "1 / ln 2 (1.4427)"),
     Fault("small factor", "constant factor", lambda x: 1.001 * x * x, square, vector, "output", "are 1.001 times"),
+    Fault("scale", "constant factor", lambda q, k: q @ k.mT, lambda q, k: q @ k.mT / math.sqrt(q.shape[-1]),
+          lambda: (seeded(6, 8), seeded(7, 8, seed=1)), "output", "the square root of 8 (2.82843) times"),
     Fault("sum for mean", "sum and mean", function(lambda x: x.mean(), lambda x, g: g.expand(x.shape)), torch.mean,
           vector, "grad_input", "so a sum in place of a mean"),
     Fault("mean for sum", "sum and mean", function(bias, lambda x, b, g: (g, g.mean(0))), bias, rows_and_bias, "grad_b",
@@ -196,6 +211,8 @@ FAULTS = (
           vector, "grad_x", "grad_output rounded to bfloat16"),
     Fault("ones", "upstream ignored", function(square, lambda x, g: 2 * x), square, vector, "grad_x",
           "grad_output ignored"),
+    Fault("passed", "derivative left out", function(lambda x: x.clamp(-1, 1), lambda x, g: g.clone()),
+          lambda x: x.clamp(-1, 1), vector, "grad_x", "grad_output as it came in"),
     Fault("first", "upstream as one number", function(square, lambda x, g: 2 * x * g[0]), square, vector, "grad_x",
           "its first element"),
     Fault("upstream sum", "upstream as one number", function(square, lambda x, g: 2 * x * g.sum()), square, vector,
@@ -239,4 +256,13 @@ FAULTS = (
           "grad_x", "output in the place of x"),
     Fault("stale", "stale", first_result, square, vector, "output", "kept from an earlier call"),
     Fault("cold", "depends on earlier calls", cold, square, vector, "output", "when the same call is made again"),
+)  # fmt: skip
+
+# Faults that no hypothesis names.
+UNNAMED = (
+    Fault("small noise", "", lambda x: x * x * (1 + torch.arange(48) / 1e4), square, vector, "output", ""),
+    Fault("both halved", "", function(two, lambda x, y, g, h: (g * y + h.sin(), g * x + h)), two,
+          lambda: (seeded(40), seeded(40, seed=1)), "grad_x", ""),
+    Fault("erf lost", "", lambda x: x * (1 + torch.tanh(x)) / 2, gelu, vector, "output", ""),
+    Fault("mask inverted", "", lambda q, k, v: attended(q.flip(0), k, v, 3), attention, queries, "output", ""),
 )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import exactref as er
+from kernels_core import rows
 from kernels_core.diagnosis import FAMILIES, evidence
 from kernels_core.verify import check
 
@@ -18,6 +19,8 @@ planted = importlib.util.module_from_spec(_SPEC)
 sys.modules[_SPEC.name] = planted
 _SPEC.loader.exec_module(planted)
 FAULTS = planted.FAULTS
+HYPOTHESES = {hypothesis.name: hypothesis for family in FAMILIES for hypothesis in family}
+KIN = {fault.name: fault for fault in (*FAULTS, *planted.UNNAMED)}
 
 
 def said(fault) -> tuple[str, ...]:
@@ -34,9 +37,31 @@ def test_fault_is_named_and_no_other_claimed(fault) -> None:
     assert fault.says in lines[0], lines
 
 
-def test_every_hypothesis_has_a_planted_fault() -> None:
-    names = {hypothesis.name for family in FAMILIES for hypothesis in family}
-    assert names == {fault.hypothesis for fault in FAULTS}
+def test_every_hypothesis_has_a_planted_fault_and_one_of_its_kin() -> None:
+    assert set(HYPOTHESES) == {fault.hypothesis for fault in FAULTS}
+    assert set(HYPOTHESES) == set(planted.NOT_CLAIMED)
+
+
+@pytest.mark.parametrize("name", HYPOTHESES)
+def test_hypothesis_does_not_claim_the_fault_of_its_kin(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault, claimed = KIN[planted.NOT_CLAIMED[name]], []
+    assert fault.hypothesis != name
+
+    def asked_alone(given):
+        if given.result.name == fault.row:
+            claimed.append([c.sentence for c in HYPOTHESES[name].candidates(given) if evidence.explains(c, given)])
+        return ()
+
+    monkeypatch.setattr(rows, "diagnose", asked_alone)
+    monkeypatch.setattr(rows, "blame", lambda given: ())
+    said(fault)
+    assert claimed == [[]]
+
+
+def test_result_that_does_not_depend_on_the_inputs_is_not_called_stale() -> None:
+    kernel = planted.function(lambda x: x * x, lambda x, g: g + torch.linspace(1, 2, 48).sin())
+    failure = check(kernel, planted.vector(), reference=er.reference(planted.square)).row("grad_x").failure
+    assert failure.diagnosis == ()
 
 
 def noise(x: torch.Tensor) -> torch.Tensor:
