@@ -1,8 +1,9 @@
 """Random programs, and legal evaluations of them: sums and products in other orders, with FMA, or rounded only once.
 
 A program is a plain PyTorch function of three matrices, built from a seed. `AnyOrder` evaluates whatever runs within it
-(forward and autograd's backward alike) in float32 with every sum, mean and matrix product in a permuted, reversed or
-blocked order, or in float64 with one rounding at the end: all of them are things that a correct kernel may do.
+(forward and autograd's backward alike) in float32 (float64 for float64 programs) with every sum, mean and matrix
+product in a permuted, reversed or blocked order, or in float64 with one rounding at the end: all of them are things
+that a correct kernel may do.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ Step = Callable[[list[Tensor]], Tensor]
 
 def _wide(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Compute in float32 and round once, where PyTorch's 16-bit kernel does not (docs/findings.md)."""
-    return lambda x: function(x.float()).to(x.dtype)
+    return lambda x: function(_accumulator(x)).to(x.dtype)
+
+
+def _accumulator(x: Tensor) -> Tensor:
+    """Return a tensor in the format in which sums of its values are formed."""
+    return x if x.dtype is torch.float64 else x.float()
 
 
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -179,7 +185,7 @@ class AnyOrder(TorchDispatchMode):
         return [indices[i : i + block] for i in range(0, n, block)]
 
     def total(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
-        """Sum or mean in float32, in an order of its own."""
+        """Sum or mean in the accumulator's format, in an order of its own."""
         x = args[0]
         dims = args[1] if len(args) > 1 and args[1] is not None else kwargs.get("dim")
         keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
@@ -188,7 +194,7 @@ class AnyOrder(TorchDispatchMode):
             return func(*args, **kwargs)
         kept = [d for d in range(x.dim()) if d not in dims]
         shape = [x.shape[d] if d in kept else 1 for d in range(x.dim())]
-        columns = x.float().permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
+        columns = _accumulator(x).permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
         value = self.add_up([columns[..., i] for i in range(columns.shape[-1])])
         if name == "mean":
             value = value / columns.shape[-1] if self.draw.random() < 0.5 else value * (1 / columns.shape[-1])
@@ -196,7 +202,7 @@ class AnyOrder(TorchDispatchMode):
         return value.to(x.dtype)
 
     def add_up(self, terms: list[Tensor]) -> Tensor:
-        """Add terms in float32, block by block."""
+        """Add terms, block by block."""
         parts = []
         for block in self.order(len(terms)):
             part = terms[block[0]]
@@ -209,13 +215,16 @@ class AnyOrder(TorchDispatchMode):
         return value
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Matrix product in float32, in an order of its own, with or without FMA."""
-        x, y = a.float(), b.float()
-        fused, value = self.draw.random() < 0.5, torch.zeros(*a.shape[:-1], b.shape[-1])
+        """Matrix product in the accumulator's format, in an order of its own, with or without FMA."""
+        x, y = _accumulator(a), _accumulator(b)
+        fused, value = self.draw.random() < 0.5, torch.zeros(*a.shape[:-1], b.shape[-1], dtype=x.dtype)
         for block in self.order(a.shape[-1]):
             part = torch.zeros_like(value)
             for k in block:
                 left, right = x[..., :, k : k + 1], y[..., k : k + 1, :]
-                part = (part.double() + left.double() * right.double()).float() if fused else part + left * right
+                if fused:  # for float32: float64 holds the product
+                    part = (part.double() + left.double() * right.double()).to(x.dtype)
+                else:
+                    part = part + left * right
             value = value + part
         return value.to(a.dtype)

@@ -52,6 +52,7 @@ class Arithmetic:
     Attributes:
         profile: what kernels may do.
         float64: True for the run that bounds our own evaluation (`rad`): every format is float64.
+        doubles: True where every value is evaluated in double-double as well, which says |mid + low - exact|.
         kinks: True where a tie of two certain floating values in a comparison counts as unsure.
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
@@ -62,6 +63,7 @@ class Arithmetic:
 
     profile: Profile = dataclasses.field(default_factory=lambda: PROFILES["ieee"])
     float64: bool = False
+    doubles: bool = False
     kinks: bool = False
     rad_lost: bool = False
     ties: int = 0

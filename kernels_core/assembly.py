@@ -58,6 +58,9 @@ class Total:
 _ADDED = 1 + 2.0**-52  # the float64 rounding of adding one more tile's bound
 
 
+_PARTS = ("mid", "bound", "unsure", "low", "rad")
+
+
 class Assembled:
     """A tensor put together from tiles."""
 
@@ -70,7 +73,7 @@ class Assembled:
     def put(self, piece: tuple[slice, ...], box: tuple[int, ...], tile: Enclosure) -> None:
         """Take in one tile: the slices of the leading dimensions and their sizes, and its enclosure."""
         box = box + self.shape[len(box) :]
-        given = {name: getattr(tile, name) for name in ("mid", "bound", "unsure")}
+        given = {name: getattr(tile, name) for name in _PARTS}
         with self.lock:
             for name, part in given.items():
                 if part is not None and name not in self.parts:
@@ -86,7 +89,7 @@ class Assembled:
         """Return the whole enclosure."""
         if not self.parts:
             raise UsageError("an empty run has no value")
-        return Enclosure(self.parts["mid"], self.parts.get("bound"), self.parts.get("unsure"))
+        return Enclosure(**self.parts)
 
 
 def _room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:

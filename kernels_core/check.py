@@ -288,7 +288,8 @@ class Check:
             return dataclasses.replace(traced, enclosure=declared, rad=rad, source=None, kinks=None)
         require_agreement(traced, declared, rad, name)
         bound = declared.bound_or_zero().expand(declared.shape)
-        return dataclasses.replace(traced, enclosure=Enclosure(traced.enclosure.mid, bound), rad=traced.rad_abs())
+        own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad_abs()
+        return dataclasses.replace(traced, enclosure=dataclasses.replace(traced.enclosure, bound=bound), rad=own)
 
 
 @contextlib.contextmanager

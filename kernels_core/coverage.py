@@ -3,10 +3,10 @@
 The bound of an output includes the rounding to the output's format F that its last operation grants, so the admissible
 set is every finite value of F within `bound` of the exact value, and an infinity (NaN in the fnuz formats) where
 exact +- bound reaches the value that would follow the largest finite one: what is rounded beyond the format is rounded
-there or further. With |mid - exact| <= rad:
+there or further. With |mid + low - exact| <= rad:
 
-    covered     |actual - mid| + rad <= bound
-    violated    |actual - mid| - rad >  bound, or NaN or an infinity that is not admissible
+    covered     |actual - mid - low| + rad <= bound
+    violated    |actual - mid - low| - rad >  bound, or NaN or an infinity that is not admissible
     undecided   otherwise: the exact tier decides, within its budget
     unconstrained   the bound is infinite, or admits every finite value of F
 
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from kernels_core import exact as exact_tier
+from kernels_core.doubles.error_free import two_sum
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import UsageError
 from kernels_core.formats import Format, format_of, ulp
@@ -33,7 +34,7 @@ from kernels_core.program import Program, Ref
 from kernels_core.threads import share
 
 CHUNK = 1 << 16  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
-_SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid|
+_SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid - low|
 
 
 class Element(enum.IntEnum):
@@ -93,7 +94,7 @@ def decide(
     Args:
         actual: the kernel's result, in its own dtype.
         enclosure: mid and bound, of the same shape.
-        rad: bound on |mid - exact|, as a tensor or as a fraction of the bound.
+        rad: bound on |mid + low - exact|, as a tensor or as a fraction of the bound.
         source: for the exact tier; None leaves undecided elements undecided.
         budget: of the exact tier.
         figures: takes in the errors, where given.
@@ -104,6 +105,7 @@ def decide(
     value, mid = actual.reshape(-1), enclosure.mid.reshape(-1)
     bound = None if enclosure.bound is None else enclosure.bound.expand(enclosure.shape).reshape(-1)
     own = rad.expand(enclosure.shape).reshape(-1) if isinstance(rad, torch.Tensor) else rad
+    low = None if enclosure.low is None else enclosure.low.expand(enclosure.shape).reshape(-1)
 
     def work(starts: Iterator[int]) -> Figures:
         seen = Figures()
@@ -111,7 +113,8 @@ def decide(
             part = slice(start, start + CHUNK)
             allowed = None if bound is None else bound[part]
             rads = own[part] if isinstance(own, torch.Tensor) else own
-            found = _decide_part(value[part], mid[part], allowed, rads, None if figures is None else seen)
+            rest = None if low is None else low[part]
+            found = _decide_part(value[part], mid[part], rest, allowed, rads, None if figures is None else seen)
             if found is not None:
                 verdict[part] = found
         return seen
@@ -136,10 +139,15 @@ def _decide_integers(actual: torch.Tensor, enclosure: Enclosure) -> torch.Tensor
 
 
 def _decide_part(
-    actual: torch.Tensor, mid: torch.Tensor, bound: torch.Tensor | None, rad: Any, figures: Figures | None
+    actual: torch.Tensor,
+    mid: torch.Tensor,
+    low: torch.Tensor | None,
+    bound: torch.Tensor | None,
+    rad: Any,
+    figures: Figures | None,
 ) -> torch.Tensor | None:
     """Return the codes, or None where every element is covered."""
-    error = actual.detach().to(torch.float64, copy=True).sub_(mid).abs_()
+    error = _error(actual.detach(), mid, low)
     allowed = torch.zeros_like(mid) if bound is None else bound
     if figures is not None:
         same = error if math.isfinite(float(error.sum())) else torch.where(actual == mid, 0.0, error)
@@ -152,22 +160,37 @@ def _decide_part(
     )
     if float(excess.max()) <= 0 and float(allowed.max()) < torch.finfo(actual.dtype).max:
         return None
-    return _decide_slowly(actual.detach().to(torch.float64), mid, allowed, rad, actual.dtype, error, excess <= 0).cpu()
+    value = actual.detach().to(torch.float64)
+    return _decide_slowly(value, mid, low, allowed, rad, actual.dtype, error, excess <= 0).cpu()
+
+
+def _error(actual: torch.Tensor, mid: torch.Tensor, low: torch.Tensor | None) -> torch.Tensor:
+    """Return |actual - mid - low| to 2^-51 of itself: actual - mid = s + e exactly, and |low| <= ulp(mid) / 2.
+
+    Where s is not zero it is at least twice |low|; where it is zero so is e.
+    """
+    if low is None:
+        return actual.to(torch.float64, copy=True).sub_(mid).abs_()
+    difference, rest = two_sum(actual.to(torch.float64), -mid)
+    return difference.add_(rest.sub_(low)).abs_()
 
 
 def _decide_slowly(
     value: torch.Tensor,
     mid: torch.Tensor,
+    low: torch.Tensor | None,
     bound: torch.Tensor,
     rad: Any,
     dtype: torch.dtype,
     error: torch.Tensor,
     covered: torch.Tensor,
 ) -> torch.Tensor:
-    own = rad if isinstance(rad, torch.Tensor) else bound * rad
-    own = own + torch.where(bound == 0, 0.0, 2.0**-50 * (mid.abs() + bound))  # where nothing was rounded mid is exact
+    exactly_compared = rad if isinstance(rad, torch.Tensor) else bound * rad
+    # where nothing was rounded mid is exact
+    own = exactly_compared + torch.where(bound == 0, 0.0, 2.0**-50 * (mid.abs() + bound))
+    exactly_compared = own if low is None else exactly_compared
     verdict = torch.full(value.shape, int(Element.UNDECIDED), dtype=torch.int8, device=value.device)
-    verdict[error > (bound + own) * _SLACK] = int(Element.VIOLATED)
+    verdict[error > (bound + exactly_compared) * _SLACK] = int(Element.VIOLATED)
     verdict[covered] = int(Element.COVERED)
     fmt = format_of(dtype)
     verdict[value.isnan() & mid.isfinite() & bound.isfinite()] = int(Element.VIOLATED)

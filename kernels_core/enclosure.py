@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -26,11 +27,15 @@ class Enclosure:
         mid: float64 for floating tensors; the tensor itself for integers and booleans.
         bound: float64 of the same shape, >= 0; None where it is zero everywhere. None for integers.
         unsure: for integers and booleans, True where the value depends on roundings; None where it never does.
+        low, rad: in a double-double evaluation (doubles/evaluation.py), |mid + low - exact| <= rad, None for zero. For
+            integers and booleans `rad` is infinite where it is not known whether mid is the exact value.
     """
 
     mid: torch.Tensor
     bound: torch.Tensor | None = None
     unsure: torch.Tensor | None = None
+    low: torch.Tensor | None = None
+    rad: torch.Tensor | None = None
 
     @property
     def floating(self) -> bool:
@@ -45,6 +50,11 @@ class Enclosure:
     def bound_or_zero(self) -> torch.Tensor:
         """Return the bound as a tensor (a zero of shape () where it is None)."""
         return self.bound if self.bound is not None else self.mid.new_zeros((), dtype=torch.float64)
+
+    def each_part(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Enclosure:
+        """Return the enclosure whose parts, given the shape of mid, are moved alike by `function`."""
+        parts = (self.mid, self.bound, self.unsure, self.low, self.rad)
+        return Enclosure(*(None if part is None else function(part.expand(self.shape)) for part in parts))  # type: ignore[arg-type]
 
     def magnitude_upper(self) -> torch.Tensor:
         """Return |mid| + bound: no legal value is larger (up to the float64 rounding of this sum)."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kernels_core.arithmetic import DISCRETE, Arithmetic, Local
+from kernels_core.doubles.evaluation import about_mid, refined
 from kernels_core.enclosure import Enclosure, all_finite, exactly
 from kernels_core.program import Ref, Step, replace_refs
 from kernels_core.rules import registry
@@ -34,9 +35,7 @@ class Values(dict[Ref, Enclosure]):
         value = super().__getitem__(ref)
         if value.floating and value.mid.dtype is not torch.float64:
             return exactly(value.mid[index])
-        bound, unsure = value.bound, value.unsure
-        return Enclosure(value.mid[index], None if bound is None else bound.expand(value.shape)[index],
-                         None if unsure is None else unsure.expand(value.shape)[index])  # fmt: skip
+        return value.each_part(lambda part: part[index])
 
 
 def evaluate_step(step: Step, values: Mapping[Ref, Enclosure], arithmetic: Arithmetic) -> list[Enclosure | None]:
@@ -47,10 +46,12 @@ def evaluate_step(step: Step, values: Mapping[Ref, Enclosure], arithmetic: Arith
 
 def apply_rule(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], local: Local) -> list[Enclosure | None]:
     """Return the results of one step; `operands` are the tensors among the arguments, in order."""
-    result = registry()[step.name].bound(local, *args, **kwargs)
+    given = about_mid(step, args) if local.arithmetic.doubles else args
+    result = registry()[step.name].bound(local, *given, **kwargs)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
     settled = [value if value is None else _settled(step, value, operands) for value in results]
-    return [_stored(step, output, value) for output, value in enumerate(settled)]
+    stored = [_stored(step, output, value) for output, value in enumerate(settled)]
+    return refined(step, args, kwargs, operands, stored, local) if local.arithmetic.doubles else stored
 
 
 def _stored(step: Step, output: int, value: Enclosure | None) -> Enclosure | None:

@@ -7,8 +7,11 @@ star-shaped, F(t b) <= t F(b) for t <= 1. Then by induction over the steps
 
     |mid - exact| <= 2^-26 bound.
 
-Otherwise (a float64 step, or a rule that reported a point where F is not star-shaped) a second run of the same rules
-with every format float64 bounds |mid - exact| itself: the `rad` run.
+Otherwise (a float64 step, or a rule that reported a point where F is not star-shaped) two ways are open. A program with
+float64 steps is evaluated in double-double beside the rules, step by step (doubles/evaluation.py), where each of its
+operations has such an evaluation: that gives mid to about a hundred bits, and the rules see midpoints that are off by
+half an ulp. For other programs, and for elements that this loses, a second run of the same rules with every format
+float64 bounds |mid - exact| itself: the `rad` run.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import torch
 
 from kernels_core.arithmetic import Arithmetic
 from kernels_core.assembly import keep_freed_memory
+from kernels_core.doubles.evaluation import evaluates
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import InvariantError
 from kernels_core.evaluation import Values, evaluate_step
@@ -39,7 +43,8 @@ class Filtered:
 
     Attributes:
         enclosures: by output name.
-        rads: bound on |mid - exact| by output name; a float is that fraction of the bound.
+        rads: bound on |mid + low - exact| by output name, low being zero but in double-double; a float is that
+            fraction of the bound.
         integers: every integer or boolean tensor of the program that an index may need, for the exact tier.
         ties: number of exact ties met in comparisons (0 where the run counted none).
         failure: probability that a bound does not hold (growth.py); 0 for worst-case bounds.
@@ -70,17 +75,63 @@ def run_filter(
         rad: False to leave |mid - exact| out.
     """
     keep_freed_memory()
+    wide = _has_float64_step(program)
+    if wide and evaluates(program):
+        return _run_in_doubles(program, inputs, profile, kinks=kinks, rad=rad)
+    return _run(program, inputs, profile, kinks=kinks, rad=rad, wide=wide)
+
+
+def _run_in_doubles(
+    program: Program, inputs: Mapping[str, torch.Tensor | Enclosure], profile: Profile, *, kinks: bool, rad: bool
+) -> Filtered:
+    """Evaluate in double-double; elements that this loses are those of the `rad` run."""
+    arithmetic = Arithmetic(profile, doubles=True, kinks=kinks)
+    values = _evaluate(program, _start(program, inputs), arithmetic)
+    found = _outputs(program, values)
+    if rad and any(_loses(value) for value in found.values()):
+        plain = _run(program, inputs, profile, kinks=kinks, rad=True, wide=True)
+        found = {name: _recovered(v, plain.enclosures[name], plain.rads[name]) for name, v in found.items()}
+    rads = {name: value.mid.new_zeros(()) if value.rad is None else value.rad for name, value in found.items()}
+    return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.failure)
+
+
+def _loses(value: Enclosure) -> bool:
+    return value.floating and value.rad is not None and not bool((value.rad.isfinite() | value.mid.isnan()).all())
+
+
+def _recovered(value: Enclosure, plain: Enclosure, rad: torch.Tensor | float) -> Enclosure:
+    """Return the enclosure with float64's midpoint and radius where double-double arithmetic knows nothing."""
+    if not _loses(value) or not isinstance(rad, torch.Tensor) or value.rad is None:
+        return value
+    lost = ~value.rad.isfinite()
+    low = None if value.low is None else value.low.masked_fill(lost, 0.0)
+    return dataclasses.replace(value, mid=torch.where(lost, plain.mid, value.mid), low=low,
+                               rad=torch.where(lost, rad, value.rad))  # fmt: skip
+
+
+def _integers(values: Values) -> Values:
+    return Values({ref: value for ref, value in values.items() if not value.floating})
+
+
+def _run(
+    program: Program,
+    inputs: Mapping[str, torch.Tensor | Enclosure],
+    profile: Profile,
+    *,
+    kinks: bool,
+    rad: bool,
+    wide: bool,
+) -> Filtered:
     program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
     arithmetic = Arithmetic(profile, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)
     found = _outputs(program, values)
-    integers = Values({ref: value for ref, value in values.items() if not value.floating})
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
-    if rad and (arithmetic.rad_lost or _has_float64_step(program)):
+    if rad and (arithmetic.rad_lost or wide):
         own = Arithmetic(profile, float64=True, kinks=kinks)
         again = _evaluate(program, _start(program, _mids(inputs)), own)
         rads = {name: value.bound_or_zero() for name, value in _outputs(program, again).items()}
-    return Filtered(found, rads, integers, arithmetic.ties, arithmetic.failure)
+    return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.failure)
 
 
 def _outputs(program: Program, values: Values) -> dict[str, Enclosure]:
@@ -109,7 +160,7 @@ def _start(program: Program, inputs: Mapping[str, torch.Tensor | Enclosure]) -> 
 
 
 def _evaluate(program: Program, values: Values, arithmetic: Arithmetic) -> Values:
-    runs = schedule(program)
+    runs = schedule(program, closing=not arithmetic.doubles)
     uses = [run.outputs_used(program) for run in runs]
     last = _last_use(program, runs)
     for number, (run, used) in enumerate(zip(runs, uses, strict=True)):

@@ -26,8 +26,8 @@ class Result:
     Attributes:
         name: "output" or "grad_A".
         meta: shape and dtype.
-        enclosure: float64 midpoint and bound.
-        rad: bound on |mid - exact|, a tensor or a fraction of the bound.
+        enclosure: float64 midpoint (with a low part in double-double) and bound.
+        rad: bound on |mid + low - exact|, a tensor or a fraction of the bound.
         source: for the exact tier.
         kinks: the enclosure at kinks, where any element of the subdifferential interval is accepted; None where
             the inputs meet no kink or the convention is insisted on.
@@ -85,7 +85,8 @@ class Result:
         verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
         accepted = torch.zeros_like(verdict, dtype=torch.bool)
         if self.kinks is not None:
-            there = decide(actual, self.kinks, self.rad_abs(), None, self.budget)
+            rad = self.rad_abs() if self.kinks.rad is None else self.kinks.rad
+            there = decide(actual, self.kinks, rad, None, self.budget)
             accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
             verdict = torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8)
         return verdict, accepted
@@ -93,6 +94,7 @@ class Result:
     def rad_abs(self) -> Tensor:
         """Return the bound on |mid - exact| of each element as a tensor (the width of a kink is no error of ours)."""
         own = self.rad if isinstance(self.rad, Tensor) else self.rad * self.enclosure.bound_or_zero()
+        own = own if self.enclosure.low is None else own + self.enclosure.low.abs()
         return own.expand(self.enclosure.shape)
 
     @functools.cached_property

@@ -100,7 +100,7 @@ def _read_last(run: Run, kept: Collection[Ref]) -> dict[int, list[Ref]]:
 
 def _compact(value: Enclosure) -> Enclosure:
     """Return an expanded tensor with size 1 where it repeats itself: elementwise rules work on what is different."""
-    parts = [part for part in (value.mid, value.bound, value.unsure) if part is not None]
+    parts = [part for part in (value.mid, value.bound, value.unsure, value.low, value.rad) if part is not None]
     repeats = [
         n > 1 and all(part.dim() == len(value.shape) and part.stride(d) == 0 for part in parts)
         for d, n in enumerate(value.shape)
@@ -108,14 +108,13 @@ def _compact(value: Enclosure) -> Enclosure:
     if not any(repeats):
         return value
     index = tuple(slice(0, 1) if again else slice(None) for again in repeats)
-    return Enclosure(*(None if p is None else p[index] for p in (value.mid, value.bound, value.unsure)))  # type: ignore[arg-type]
+    return value.each_part(lambda part: part[index])
 
 
 def _expanded(value: Enclosure, shape: tuple[int, ...]) -> Enclosure:
     if tuple(value.shape) == shape:
         return value
-    parts = (value.mid, value.bound, value.unsure)
-    return Enclosure(*(None if part is None else part.expand(shape) for part in parts))  # type: ignore[arg-type]
+    return value.each_part(lambda part: part.expand(shape))
 
 
 def _each(operands: list[Enclosure]) -> Callable[[Ref], Enclosure]:

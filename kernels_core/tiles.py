@@ -65,17 +65,20 @@ def _pieces(lead: tuple[int, ...], rows: int) -> Iterator[tuple[slice, ...]]:
             yield (*box, *(slice(0, n) for n in lead[split:]))
 
 
-def schedule(program: Program) -> list[Run]:
-    """Return the steps of the program (without inputs and constants) as runs, in an order that respects dependence."""
+def schedule(program: Program, *, closing: bool = True) -> list[Run]:
+    """Return the steps of the program (without inputs and constants) as runs, in an order that respects dependence.
+
+    Without `closing` every sum over leading dimensions is a step of its own, on the whole of its operand.
+    """
     waiting = [step for step in program.steps if step.op is not None]
     runs: list[Run] = []
     while waiting:
-        run, waiting = _grow(waiting)
+        run, waiting = _grow(waiting, closing)
         runs.append(run)
     return runs
 
 
-def _grow(waiting: list[Step]) -> tuple[Run, list[Step]]:
+def _grow(waiting: list[Step], closing: bool) -> tuple[Run, list[Step]]:
     """Start a run with the first step and take in every later step that fits and depends on no step left out."""
     first = waiting[0]
     run = Run([first], _lead(first, len(first.shape)))
@@ -88,7 +91,7 @@ def _grow(waiting: list[Step]) -> tuple[Run, list[Step]]:
             lead = _common_lead(run, step, members)
         if lead is None:
             blocked.add(step.number)
-            if run.lead and not any(ref.step in blocked for ref in step.operands) and _closes(run, step):
+            if closing and run.lead and not any(ref.step in blocked for ref in step.operands) and _closes(run, step):
                 run.closing.append(step)
             else:
                 left.append(step)

@@ -27,7 +27,11 @@ _LARGEST_SCALE, _SMALLEST_SCALE = 2.0**400, 2.0**-400  # of the rows of a matrix
 
 def row_scale(x: Tensor, dims: Dims) -> Tensor:
     """Return, for each row over `dims` (kept with size 1), a power of two above |x|; 0 for rows of zeros."""
-    top = x.abs().amax(dims, keepdim=True)
+    return power_above(x.abs().amax(dims, keepdim=True))
+
+
+def power_above(top: Tensor) -> Tensor:
+    """Return a power of two above each number, at least 2^-1021; 0 for 0."""
     floor = (top.view(torch.int64) & _EXPONENT).view(torch.float64)
     return torch.where(top > 0, (floor * 2).clamp_(min=2.0**-1021), top)
 

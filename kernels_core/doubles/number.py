@@ -41,6 +41,14 @@ class DoubleDouble:
         """Return the number whose three parts are moved alike by `function`."""
         return DoubleDouble(*(function(part.expand(self.shape)) for part in (self.hi, self.lo, self.rad)))
 
+    def narrow(self, dim: int, start: int, length: int) -> DoubleDouble:
+        """Return part of the tensor along a dimension, as `torch.Tensor.narrow`."""
+        return self.each(lambda part: part.narrow(dim, start, length))
+
+    def unsqueeze(self, dim: int) -> DoubleDouble:
+        """Return the tensor with one more dimension of size 1."""
+        return self.each(lambda part: part.unsqueeze(dim))
+
     def abs_upper(self) -> Tensor:
         """Return |hi| + rad (up to a factor INFLATE): the exact value is no larger than (1 + 2^-52) times this."""
         return self.hi.abs() + self.rad

@@ -6,7 +6,7 @@ What a target makes of its contributions is in scatter_bounds.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class Scatter:
 
     def bound(self, local: Local, *args: Any, **kwargs: Any) -> Enclosure:
         """Return the enclosure of the result."""
-        placed = [_plain(a, k in self.index) for k, a in enumerate(args)]
+        placed = places(args, self.index)
         shape = local.step.shape
         plan = self.plan(*placed, result=shape, **kwargs)
         base = args[self.base] if self.base is not None else None
@@ -98,7 +98,7 @@ class Scatter:
         )
 
     def _unsure(self, local: Local, args: Any, plan: Plan, work: Reduction, value: Enclosure) -> Enclosure:
-        unsure = [v.unsure for k in self.index for v in _leaves(args[k]) if v.unsure is not None]
+        unsure = [v.unsure for k in self.index for v in leaves(args[k]) if v.unsure is not None]
         if not any(bool(u.any()) for u in unsure):
             return value
         if not value.floating:
@@ -210,13 +210,19 @@ def _reduced(n: Any, reduction: str, include: bool, old: Any, new: list[Any]) ->
     return total / len(values) if reduction == "mean" else total
 
 
+def places(args: Sequence[Any], index: tuple[int, ...]) -> list[Any]:
+    """Return what a plan is made from: integer operands as they are, floating ones as tensors of flat indices."""
+    return [_plain(value, position in index) for position, value in enumerate(args)]
+
+
 def _plain(value: Any, integer: bool) -> Any:
     if isinstance(value, Enclosure):
         return value.mid if integer else ids(value.mid)
     return type(value)(_plain(v, integer) for v in value) if isinstance(value, (list, tuple)) else value
 
 
-def _leaves(tree: Any) -> list[Enclosure]:
+def leaves(tree: Any) -> list[Enclosure]:
+    """Return the enclosures in an argument."""
     if isinstance(tree, Enclosure):
         return [tree]
-    return [v for item in tree for v in _leaves(item)] if isinstance(tree, (list, tuple)) else []
+    return [v for item in tree for v in leaves(item)] if isinstance(tree, (list, tuple)) else []

@@ -18,6 +18,13 @@ def test_legal_evaluations_of_random_programs_are_covered(block, dtype):
         assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
 
 
+def test_legal_float64_evaluations_of_random_programs_are_covered():
+    for seed in range(1_000_000, 1_000_015):
+        found = check_program(seed, torch.float64, orders=1)
+        assert "seed" not in found, found
+        assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
+
+
 @pytest.mark.parametrize("derivatives", ["double", "jvp"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_legal_evaluations_of_higher_derivatives_are_covered(dtype, derivatives):

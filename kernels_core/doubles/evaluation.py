@@ -1,0 +1,131 @@
+"""One step of a program in double-double arithmetic, beside the filter's rule.
+
+The rule says what is granted and what is infinite or NaN; the double-double value says where the exact value is:
+
+    |mid + low - exact| <= rad,   mid = RN(mid + low)
+
+so that the rules of later steps see midpoints that are off by half an ulp, whatever cancelled before. Where the rule's
+bound is zero no legal evaluation rounds, float64's own included: the value is exact as it is. Where a double-double
+value is not finite, nothing is known (`rad` is infinite) and float64's midpoint stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from kernels_core.arithmetic import Local
+from kernels_core.doubles.number import INFLATE, DoubleDouble
+from kernels_core.doubles.operations import DECIDING, MOVES, OPERATIONS
+from kernels_core.doubles.record import Call, Truth
+from kernels_core.enclosure import Enclosure
+from kernels_core.program import Program, Step
+from kernels_core.rules import registry
+
+Tensor = torch.Tensor
+
+
+def evaluates(program: Program) -> bool:
+    """Return True where every step has a double-double evaluation."""
+    return all(step.op is None or _evaluates(step) for step in program.steps)
+
+
+def _evaluates(step: Step) -> bool:
+    if any(meta is not None and meta.dtype.is_floating_point and meta.dtype.itemsize == 1 for meta in step.metas):
+        return False  # what a format without infinities stores is no function of real numbers
+    if step.name in OPERATIONS or registry()[step.name].bound in MOVES:
+        return True
+    metas = [meta for meta in (*step.metas, *step.operand_metas) if meta is not None]
+    return not any(meta.dtype.is_floating_point for meta in metas)
+
+
+def about_mid(step: Step, args: Any) -> Any:
+    """Return the arguments of a rule that decides by them, with bounds around mid instead of the exact value.
+
+    |legal - mid| <= bound + |low| + rad. Where a float64 value is compared, or cut off, half an ulp counts; where it is
+    rounded again, its rounding takes care of that.
+    """
+    wanted = DECIDING.get(step.name, ())
+    return tuple(_about_mid(arg) if place in wanted else arg for place, arg in enumerate(args))
+
+
+def _about_mid(value: Any) -> Any:
+    if not isinstance(value, Enclosure) or not value.floating or value.low is None or value.rad is None:
+        return value
+    bound = (value.bound_or_zero() + value.low.abs() + value.rad) * INFLATE
+    return dataclasses.replace(value, bound=bound)
+
+
+def refined(
+    step: Step, args: Any, kwargs: Any, operands: list[Enclosure], results: list[Enclosure | None], local: Local
+) -> list[Enclosure | None]:
+    """Return the results of a step, which are those of its rule, with their double-double values."""
+    values = [value for value in results if value is not None]
+    certain = all(op.low is None and op.rad is None for op in operands)
+    if certain and all(value.bound is None for value in values) and step.name not in OPERATIONS:
+        return results
+    if step.name in OPERATIONS:
+        found = OPERATIONS[step.name](Call(local, values), *args, **kwargs)
+    elif any(not op.floating and op.rad is not None for op in operands):
+        found = [_lost(value) for value in values]
+    elif registry()[step.name].bound in MOVES:
+        found = _moved(step, args, kwargs, local, values)
+    else:
+        return results
+    numbers = iter(found if isinstance(found, list) else [found])
+    return [None if value is None else joined(value, next(numbers)) for value in results]
+
+
+def _lost(value: Enclosure) -> DoubleDouble | Truth:
+    everywhere = torch.ones((), dtype=torch.bool, device=value.mid.device)
+    if not value.floating:
+        return Truth(value.mid, everywhere)
+    return DoubleDouble(value.mid, value.mid.new_zeros(()), value.mid.new_full((), torch.inf))
+
+
+def _moved(step: Step, args: Any, kwargs: Any, local: Local, values: list[Enclosure]) -> list[DoubleDouble | Truth]:
+    """Let the rule, which moves bounds like midpoints, move radii like low parts and these like midpoints."""
+    rule, fill = registry()[step.name].bound, MOVES[registry()[step.name].bound]
+    unfilled = [0 if place == fill else arg for place, arg in enumerate(args)]
+    low = rule(local, *_low_parts(unfilled), **_low_parts(kwargs))
+    pairs = zip(values, low if isinstance(low, (tuple, list)) else [low], strict=True)
+    return [DoubleDouble(v.mid, x.mid, x.bound_or_zero()) if v.floating else Truth(v.mid, None) for v, x in pairs]
+
+
+def _low_parts(tree: Any) -> Any:
+    """Return enclosures with the low part in the place of mid and the radius in that of the bound."""
+    if isinstance(tree, Enclosure) and tree.floating:
+        zero = tree.mid.new_zeros(()).expand(tree.shape)
+        low, rad = (zero if part is None else part.expand(tree.shape) for part in (tree.low, tree.rad))
+        return Enclosure(low, rad)
+    if isinstance(tree, dict):
+        return {key: _low_parts(value) for key, value in tree.items()}
+    return type(tree)(_low_parts(item) for item in tree) if isinstance(tree, (list, tuple)) else tree
+
+
+def joined(value: Enclosure, found: DoubleDouble | Truth) -> Enclosure:
+    """Return the rule's enclosure around the double-double value."""
+    if isinstance(found, Truth):
+        doubt = found.doubt
+        rad = None
+        if doubt is not None and bool(doubt.any()):
+            rad = torch.zeros(value.shape, dtype=torch.float64, device=value.mid.device)
+            rad = rad.masked_fill_(doubt.expand(value.shape), torch.inf)
+        return Enclosure(found.value, None, value.unsure, None, rad)
+    if value.bound is None:
+        return Enclosure(value.mid)
+    hi, low, rad = (part.expand(value.shape) for part in (found.hi, found.lo, found.rad))
+    whole = hi + low + rad
+    if not bool(whole.isfinite().all()):
+        known = whole.isfinite()
+        hi, low, rad = (
+            torch.where(known, hi, value.mid),
+            torch.where(known, low, 0.0),
+            torch.where(known, rad, torch.inf),
+        )
+    certain = value.bound == 0
+    if bool(certain.any()):
+        hi, low, rad = torch.where(certain, value.mid, hi), low.masked_fill(certain, 0.0), rad.masked_fill(certain, 0.0)
+    return Enclosure(hi, value.bound, None, low, rad)
