@@ -2,6 +2,7 @@
 
 import torch
 from contract_faults import Sine, SineAndCosine
+from torch.autograd import Function
 
 
 class KeepsItsInputOnTheClass(Sine):
@@ -69,3 +70,32 @@ class MarksAnOutput(SineAndCosine):
         """Return cos(x) times the first gradient."""
         (x,) = ctx.saved_tensors
         return torch.cos(x) * first
+
+
+def sums_along(x, dim=-1):
+    """Return the running sums along a dimension."""
+    return torch.cumsum(x, dim)
+
+
+class SumsAlong(Function):
+    """A correct kernel: running sums along a dimension."""
+
+    @staticmethod
+    def forward(ctx, x, dim=-1):
+        """Return the running sums."""
+        ctx.dim = dim
+        return torch.cumsum(x, dim)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return the running sums of grad from the end."""
+        return grad.flip(ctx.dim).cumsum(ctx.dim).flip(ctx.dim), None
+
+
+class TakesTheLastDimension(SumsAlong):
+    """arguments: `dim` is accepted and not looked at."""
+
+    @staticmethod
+    def forward(ctx, x, dim=-1):
+        """Return the running sums along the last dimension."""
+        return SumsAlong.forward(ctx, x)

@@ -146,3 +146,68 @@ class CountsInEvaluation(torch.nn.Module):
         """Return x times the weight."""
         self.calls += 1
         return x * self.weight
+
+
+def relu(x):
+    """Return max(x, 0)."""
+    return x.clamp(min=0)
+
+
+class EndsAtSix(Function):
+    """A rectifier whose gradient is that of relu6; nothing in the reference compares with 6."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return max(x, 0)."""
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return grad between 0 and 6."""
+        (x,) = ctx.saved_tensors
+        return torch.where((x > 0) & (x < 6), grad, 0.0)
+
+
+def norm(x):
+    """Return the length of each row."""
+    return torch.linalg.vector_norm(x, dim=-1)
+
+
+class DividesByTheNorm(Function):
+    """The length of each row; the gradient of a row of zeros is NaN, where zero is a subgradient and PyTorch's."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return the length of each row."""
+        length = torch.linalg.vector_norm(x, dim=-1)
+        ctx.save_for_backward(x, length)
+        return length
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return grad x / length."""
+        x, length = ctx.saved_tensors
+        return (grad / length).unsqueeze(-1) * x
+
+
+def largest(x):
+    """Return the largest number of each row."""
+    return x.amax(-1)
+
+
+class FullGradientToEveryTie(Function):
+    """The largest number of each row; every element that is equal to it gets the whole gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return the largest number of each row."""
+        found = x.amax(-1)
+        ctx.save_for_backward(x, found)
+        return found
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return grad wherever x is the largest number."""
+        x, found = ctx.saved_tensors
+        return (x == found.unsqueeze(-1)) * grad.unsqueeze(-1)

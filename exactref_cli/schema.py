@@ -16,7 +16,8 @@ FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", *FLOAT8_DTYPES)
 INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES, "bool")
 FAMILIES = (
-    *("normal", "uniform", "positive", "zeros", "ones", "offset", "huge", "tiny", "subnormals", "outliers", "ties"),
+    *("normal", "uniform", "positive", "zeros", "zero_rows", "ones", "offset", "huge", "tiny"),
+    *("subnormals", "outliers", "ties"),
     *("signed_zeros", "constants", "cancelling", "one_hot", "probabilities", "masked", "index", "mask"),
 )
 GROUPS = ("list", "tuple", "dict")  # keys of an input that holds several

@@ -13,7 +13,7 @@ import torch
 
 from kernels_core import derivatives, float_environment, tracing
 from kernels_core.coverage import Source, require_same_form
-from kernels_core.declared import as_given, require_agreement
+from kernels_core.declared import as_given, as_rounded, require_agreement
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation, UsageError, nearest
 from kernels_core.exact import Budget, FlatInputs
@@ -122,17 +122,31 @@ class Check:
         """Return the gradients for these upstream gradients (None means zero)."""
         return {n: r for n, r in self.both(grads).items() if n.startswith("grad_")}
 
-    def both(self, grads: Sequence[Tensor | None]) -> dict[str, Result]:
-        """Return the results of outputs and gradients from one evaluation."""
-        if not self.wrt:
+    def both(self, grads: Sequence[Tensor | None], *, rounded_inputs: bool = False) -> dict[str, Result]:
+        """Return the results of outputs and gradients from one evaluation.
+
+        Args:
+            grads: the upstream gradients (None means zero).
+            rounded_inputs: admit what the inputs and upstream gradients give, rounded once more (`as_rounded`).
+        """
+        if not self.wrt and not rounded_inputs:
             return self.outputs()
         inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
+        if rounded_inputs:
+            inputs = {name: as_rounded(value) for name, value in inputs.items() if isinstance(value, Tensor)}
+        if not self.wrt:
+            return self._results(self.forward, inputs, list(self.forward.outputs))
         results = self._results(self.joint, inputs, list(self.joint.outputs))
         results = self._widened(results, self.joint_beside, inputs)
         if self.reference.declared is not None:
             stored = {name: results[name].enclosure for name in self.forward.outputs}
             results.update(self._declared(results, inputs, stored))
         return results
+
+    def ties(self, grads: Sequence[Tensor | None]) -> int:
+        """Return how many exact ties the program of the gradients meets at these inputs."""
+        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
+        return run_filter(self.joint, inputs, self.profile, rad=False).ties
 
     def tangents(self, tangents: Mapping[str, Tensor]) -> dict[str, Result]:
         """Return the tangents of the outputs for these tangents of inputs, by name; all of `wrt` must have one."""

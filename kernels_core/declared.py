@@ -6,6 +6,7 @@ import torch
 
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import TraceError, UsageError
+from kernels_core.formats import format_of
 from kernels_core.result import Result
 
 Tensor = torch.Tensor
@@ -25,6 +26,21 @@ def as_given(result: Result, actual: Tensor) -> Enclosure:
     error = (actual.detach().to(result.enclosure.mid) - result.enclosure.mid).abs()
     error = torch.where(actual == result.enclosure.mid, 0.0, error) * (1 + 2.0**-50)
     return Enclosure(result.enclosure.mid, error + result.rad_abs())
+
+
+def as_rounded(given: Tensor) -> Tensor | Enclosure:
+    """Return the enclosure of a floating input as wide as a rounding, relative to the largest number in the tensor.
+
+    A kernel is backward stable where its result is the exact one of inputs that are off by a unit roundoff of the
+    tensor's norm: this is what N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 1.5, asks
+    of an algorithm, and less than the reference's own steps may admit. Infinities stay what they are.
+    """
+    if not given.dtype.is_floating_point:
+        return given
+    mid, fmt = given.detach().to(torch.float64), format_of(given.dtype)
+    finite = mid.abs().masked_fill(~mid.isfinite(), 0.0)
+    width = max(float(finite.max()) * fmt.unit_roundoff, fmt.eta) if mid.numel() else 0.0
+    return Enclosure(mid, torch.where(mid.isfinite(), width, 0.0).expand(mid.shape).clone())
 
 
 def require_agreement(traced: Result, declared: Enclosure, rad: Tensor | float, name: str) -> None:

@@ -7,7 +7,7 @@ They stay where products of four inputs neither overflow nor vanish: a correct k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -37,6 +37,16 @@ def _positive(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> T
 
 def _zeros(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
     return torch.zeros(shape, dtype=torch.float64)
+
+
+def _zero_rows(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Return normal numbers, every second row of them zero, and the only row of a vector but for its ends."""
+    numbers = _normal(shape, generator, dtype)
+    if len(shape) > 1:
+        numbers.reshape(-1, shape[-1])[::2] = 0.0
+    elif shape:
+        numbers[1:-1] = 0.0
+    return numbers
 
 
 def _ones(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
@@ -125,7 +135,8 @@ def _masked(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Ten
 
 
 FAMILIES: Mapping[str, Family] = {
-    "normal": _normal, "uniform": _uniform, "positive": _positive, "zeros": _zeros, "ones": _ones, "offset": _offset,
+    "normal": _normal, "uniform": _uniform, "positive": _positive, "zeros": _zeros, "zero_rows": _zero_rows,
+    "ones": _ones, "offset": _offset,
     "huge": _huge, "tiny": _tiny, "subnormals": _subnormals, "outliers": _outliers, "ties": _ties,
     "signed_zeros": _signed_zeros, "constants": _constants, "cancelling": _cancelling, "one_hot": _one_hot,
     "probabilities": _probabilities, "masked": _masked,
@@ -142,13 +153,3 @@ def draw(family: str, shape: Shape, generator: torch.Generator, dtype: torch.dty
         raise UsageError(f"no family of values is called {family!r} for floating tensors{nearest(family, FAMILIES)}\n"
                          f"known: {', '.join(FAMILIES)}")  # fmt: skip
     return FAMILIES[family](shape, generator, dtype)
-
-
-def near(thresholds: Sequence[float], shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Return numbers on, just below and just above the thresholds, and a little away from them."""
-    choice = torch.randint(len(thresholds), shape, generator=generator)
-    middle = torch.tensor(list(thresholds), dtype=torch.float64).to(dtype).to(torch.float64)[choice]
-    steps = torch.tensor([-0.25, -1.0, 0.0, 1.0, 0.25], dtype=torch.float64)
-    side = torch.randint(5, shape, generator=generator)
-    step = 2 * format_of(dtype).unit_roundoff * middle.abs().clamp_min(2.0 ** -reach(dtype))
-    return middle + torch.where((side == 0) | (side == 4), steps[side], 2 * steps[side] * step)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from kernels_core.battery import (
+    arguments,
     batching,
     buffers,
     differentiable,
@@ -28,6 +29,7 @@ from kernels_core.battery import (
     second_order,
     sharing,
     sizes,
+    tied,
     upstream,
     values,
 )
@@ -58,9 +60,11 @@ _REGISTERED: tuple[Item, ...] = (
     *forward_mode.ITEMS,
     *batching.ITEMS,
     *sizes.ITEMS,
+    *arguments.ITEMS,
     *buffers.ITEMS,
     *global_state.ITEMS,
     *values.ITEMS,
+    *tied.ITEMS,
 )
 
 ITEMS: dict[str, Item] = {item.name: item for item in _REGISTERED}

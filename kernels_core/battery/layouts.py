@@ -20,7 +20,8 @@ from kernels_core.tracing import with_tensors
 
 Tensor = torch.Tensor
 Layout = Callable[[Tensor], Tensor]
-OFFSET = 3  # elements before an offset tensor, so that its address is not aligned to more than one element
+OFFSET = 131  # elements before an offset tensor: odd, so that its address is aligned to one element only
+PITCH = 129  # elements from the end of a row to the begin of the next
 LARGEST_COUNT = 4  # inputs that are laid out one at a time
 
 
@@ -36,16 +37,29 @@ def sliced(given: Tensor) -> Tensor:
     return view.copy_(given)
 
 
+def padded_rows(given: Tensor) -> Tensor:
+    """Return the values in rows with a gap between them, as a slice of some columns has."""
+    if given.dim() < 2:
+        return given
+    wide = given.new_full((*given.shape[:-1], given.shape[-1] + PITCH), _filler(given))
+    return wide[..., : given.shape[-1]].copy_(given)
+
+
+def reversed_order(given: Tensor) -> Tensor:
+    """Return the values in a memory whose dimensions are all reversed: the first is innermost, as in Fortran."""
+    order = list(range(given.dim()))[::-1]
+    return given.permute(order).contiguous().permute(order) if given.dim() > 2 else given
+
+
 def offset(given: Tensor) -> Tensor:
-    """Return the values contiguously, a few elements behind the start of their memory."""
+    """Return the values contiguously, well behind the start of their memory."""
     memory = given.new_full((given.numel() + 2 * OFFSET,), _filler(given))
     return memory[OFFSET : OFFSET + given.numel()].view(given.shape).copy_(given)
 
 
 def channels_last(given: Tensor) -> Tensor:
-    """Return the values with the second dimension innermost, where there are four or five."""
-    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(given.dim())
-    return given if form is None else given.contiguous(memory_format=form)
+    """Return the values with the second dimension innermost, where there are three or more."""
+    return given.movedim(1, -1).contiguous().movedim(-1, 1) if given.dim() > 2 else given
 
 
 def _filler(given: Tensor) -> float:
@@ -55,6 +69,8 @@ def _filler(given: Tensor) -> float:
 LAYOUTS: Mapping[str, Layout] = {
     "transposed": transposed,
     "sliced": sliced,
+    "padded rows": padded_rows,
+    "reversed": reversed_order,
     "offset": offset,
     "channels last": channels_last,
 }
@@ -121,10 +137,23 @@ def _laid(subject: Subject, names: list[str], layout: Layout) -> dict[str, Tenso
 
 
 def _expanded_inputs(subject: Subject, judgement: Judgement) -> None:
-    """Judge inputs whose rows are one row with stride 0; these are other values, with intervals of their own."""
-    rows = {n: _first_row(t) for n, t in subject.check.tensors.items()}
-    if all(row.stride() == t.stride() for row, t in zip(rows.values(), subject.check.tensors.values(), strict=True)):
-        return
+    """Judge inputs whose rows are one row with stride 0, or overlap; these are other values, with own intervals."""
+    for label, view in (("expanded", _first_row), ("overlapping", _overlapping)):
+        rows = {n: view(t) for n, t in subject.check.tensors.items()}
+        before = subject.check.tensors.values()
+        if any(row.stride() != t.stride() for row, t in zip(rows.values(), before, strict=True)):
+            _other_values(subject, judgement, label, rows)
+
+
+def _overlapping(given: Tensor) -> Tensor:
+    """Return rows that begin one element after the last, windows over one memory, where there are two dimensions."""
+    if given.dim() != 2 or not given.numel() or not given.is_floating_point():
+        return given
+    rows, columns = given.shape
+    return given.reshape(-1)[: rows + columns - 1].as_strided((rows, columns), (1, 1))
+
+
+def _other_values(subject: Subject, judgement: Judgement, label: str, rows: Mapping[str, Tensor]) -> None:
     check = Check(
         subject.check.reference, with_tensors(subject.arguments, rows), profile=subject.check.profile, wrt=subject.wrt,
         kinks=subject.check.kinks, budget=subject.check.budget,
@@ -133,13 +162,14 @@ def _expanded_inputs(subject: Subject, judgement: Judgement) -> None:
         results = check.both(list(subject.upstream))
     except ExactRefError:  # the reference has no value there: rows that repeat make a matrix singular
         return
-    with judgement.trying("expanded", may_refuse=True):
+    with judgement.trying(label, may_refuse=True):
         leaves = {n: row.detach().requires_grad_(n in subject.wrt) for n, row in rows.items()}
-        judgement.look("expanded", subject.run(leaves), results, doubts=False)
+        judgement.look(label, subject.run(leaves), results, doubts=False)
 
 
 ITEMS = (
-    Item("grad_output_layout", "upstream gradients that are transposed, sliced, offset, expanded, channels-last",
+    Item("grad_output_layout",
+         "upstream gradients that are transposed, sliced, padded, offset, expanded, channels-last",
          _grad_output_layout),
-    Item("input_layout", "inputs that are transposed, sliced, offset, expanded, channels-last", _input_layout),
+    Item("input_layout", "inputs that are transposed, sliced, padded, offset, expanded, channels-last", _input_layout),
 )  # fmt: skip

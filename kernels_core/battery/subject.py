@@ -11,6 +11,7 @@ import torch
 from kernels_core import kernel
 from kernels_core.reference import Check, Result
 from kernels_core.report import Report
+from kernels_core.tracing import named_tensors
 
 Tensor = torch.Tensor
 Gradients = dict[str, Tensor | None]
@@ -79,6 +80,12 @@ class Subject:
     def wrt(self) -> list[str]:
         """Names of the inputs that are differentiated."""
         return self.check.wrt
+
+    def free_tensors(self) -> list[str]:
+        """Return the names, as the reference has them, of the tensors that nobody gave values for."""
+        names = dict(zip(named_tensors(self.inputs), self.check.tensors, strict=True))
+        kept = (n for n in self.settings.free if n in names)
+        return [names[n] for n in kept if self.check.tensors[names[n]].dtype is not torch.bool]
 
     def leaves(self, wrt: Collection[str] | None = None) -> dict[str, Tensor]:
         """Return fresh copies of the tensor inputs; those in `wrt` (all that are differentiated) require a gradient."""

@@ -105,7 +105,7 @@ loud
 
   battery    mutation, sizes
   families   ties; drawn for A
-  sizes      K=1, K=0, K=8, K=6, K=11
+  sizes      K=1, K=263, K=0, K=8, K=6, K=11
 """
 
 

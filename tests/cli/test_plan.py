@@ -126,6 +126,6 @@ def test_free_dims_are_varied_for_the_battery_and_those_of_the_matrix_are_not(fo
         "matrix: {K: [3]}",
         "battery: all",
     )
-    assert [size.label for size in found.sizes] == ["M=1", "M=0", "M=17", "M=15", "M=19"]
-    values, _ = found.sizes[2].inputs()
+    assert [size.label for size in found.sizes] == ["M=1", "M=263", "M=0", "M=17", "M=15", "M=19"]
+    values, _ = found.sizes[3].inputs()
     assert values["x"].shape == (17, 3)

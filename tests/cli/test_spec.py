@@ -91,7 +91,7 @@ extra: 1
         '7: checks[0].inputs.C.dtype: "value" is a plain value and stands alone, found "dtype" beside it',
         "9: checks[1].function: wanted module:attr or path.py:attr, found 'kernels'",
         "10: checks[1].seed: wanted a size (a whole number, 0 or more), found True",
-        "11: checks[1].inputs.x.values: wanted one of normal, uniform, positive, zeros, ones, offset, "
+        "11: checks[1].inputs.x.values: wanted one of normal, uniform, positive, zeros, zero_rows, ones, offset, "
         "huge, tiny, subnormals, outliers, ties, signed_zeros, constants, cancelling, one_hot, probabilities, masked, "
         "index, mask, "
         "found 'norml', did you mean \"normal\"?",

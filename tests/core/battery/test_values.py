@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,136 +11,20 @@ import torch.nn.functional as F
 
 import exactref
 from kernels_core import families
-from kernels_core.battery import ITEMS, Settings
-from kernels_core.battery.values import thresholds
+from kernels_core.battery import Settings, thresholds
 from kernels_core.reference import Check, reference
-from kernels_core.report import Outcome, Report, Verdict
+from kernels_core.report import BatteryRow, Outcome, Verdict
 from kernels_core.verify import verify
-from tests.core.battery.planted import seeded
+from tests.core.battery.planted import kernel, seeded
 
 Tensor = torch.Tensor
-FAMILY = [name for name in ITEMS if name.startswith("values_")]
 X = seeded(6, 13)
+square, variance = kernel("square", "value_faults.py"), kernel("variance", "value_faults.py")
 
 
-def square(x: Tensor) -> Tensor:
-    return x * x
-
-
-def variance(x: Tensor) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)).square().mean(-1)
-
-
-def one_pass(x: Tensor) -> Tensor:
-    return x.square().mean(-1) - x.mean(-1).square()
-
-
-def where(condition: Callable[[Tensor], Tensor], wrong: Callable[[Tensor], Tensor] = lambda x: 3 * x * x) -> Any:
-    """Return a square that is wrong where `condition` holds."""
-    return lambda x: torch.where(condition(x), wrong(x), x * x)
-
-
-def no_maximum(x: Tensor) -> Tensor:
-    e = x.exp()
-    return e / e.sum(-1, keepdim=True)
-
-
-def neighbours(x: Tensor) -> Tensor:
-    return x[..., :-1] + x[..., 1:]
-
-
-def in_bfloat16(x: Tensor) -> Tensor:
-    close = (x[..., :-1] + x[..., 1:]).abs() < 2.0**-18
-    return torch.where(close, 0.0 * x[..., 1:], x[..., :-1] + x[..., 1:])
-
-
-def capped(x: Tensor) -> Tensor:
-    return torch.clamp(x, -4.5, 4.5) * 2
-
-
-def capped_too_late(x: Tensor) -> Tensor:
-    return torch.clamp(x, -4.5, 4.75) * 2
-
-
-def masked_softmax(x: Tensor) -> Tensor:
-    return torch.where(x.isinf().any(-1, keepdim=True), 1 / x.shape[-1], torch.softmax(x, -1))
-
-
-def rows(table: Tensor, index: Tensor) -> Tensor:
-    return table[index]
-
-
-class LastRowWins(torch.autograd.Function):
-    """The gradient of a repeated row is that of its last use."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.shape = table.shape
-        return table[index]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (index,) = ctx.saved_tensors
-        found = torch.zeros(ctx.shape)
-        found[index] = grad
-        return found, None
-
-
-def run(kernel: Any, plain: Any, item: str, **inputs: Tensor) -> Report:
-    given = inputs or {"x": X}
-    settings = Settings(free=list(given))
-    return verify(kernel, given, reference=plain, battery=[item], settings=settings)
-
-
-def small(x: Tensor) -> Tensor:
-    return (x != 0) & (x.abs() < 2.0**-16)
-
-
-FAULTS: dict[str, tuple[Any, Any]] = {
-    "values_uniform": (where(lambda x: (x.abs() < 1).all()), square),
-    "values_offset": (one_pass, variance),
-    "values_huge": (no_maximum, lambda x: torch.softmax(x, -1)),
-    "values_tiny": (where(small, lambda x: 0.0 * x), square),
-    "values_outliers": (where(lambda x: x.abs() > 100), square),
-    "values_ties": (where(lambda x: (x[..., 1:] == x[..., :-1]).any()), square),
-    "values_signed_zeros": (where(lambda x: x == 0, lambda x: x / x), square),
-    "values_constants": (where(lambda x: (x == x[..., :1]).all()), square),
-    "values_cancelling": (in_bfloat16, neighbours),
-    "values_one_hot": (where(lambda x: (x.sum(-1, keepdim=True) == 1) & (x != 0)), square),
-    "values_probabilities": (where(lambda x: x == 1), square),
-    "values_subnormals": (where(lambda x: x.abs() < 2.0**-126, torch.zeros_like), lambda x: x * 1.0),
-    "values_thresholds": (capped_too_late, capped),
-    "values_masked": (masked_softmax, lambda x: torch.softmax(x, -1)),
-}
-FAULTS["values_subnormals"] = (lambda x: torch.where(x.abs() < 2.0**-126, 0 * x, x * 1.0), lambda x: x * 1.0)
-CORRECT: dict[str, Any] = {"values_offset": variance, "values_cancelling": neighbours, "values_thresholds": capped}
-
-
-@pytest.mark.parametrize("item", FAULTS)
-def test_each_family_catches_a_fault_that_the_plain_comparison_misses(item: str) -> None:
-    kernel, plain = FAULTS[item]
-    report = run(kernel, plain, item)
-    assert {row.verdict for row in report.tensors} == {Verdict.COVERED}
-    (row,) = report.battery
-    assert row.outcome is Outcome.FAIL, row
-    assert row.evidence.startswith(item.removeprefix("values_"))
-    assert report.verdict is Verdict.VIOLATED
-
-
-@pytest.mark.parametrize("item", FAULTS)
-def test_each_family_leaves_a_correct_kernel_alone(item: str) -> None:
-    plain = FAULTS[item][1]
-    (row,) = run(lambda x: plain(x), plain, item).battery
-    assert row.outcome is Outcome.PASS, row
-
-
-def test_repeated_indices_catch_a_gradient_that_is_not_added_up() -> None:
-    inputs = {"table": seeded(9, 4), "index": torch.randperm(9, generator=torch.Generator().manual_seed(1))[:6]}
-    report = run(LastRowWins, rows, "values_repeated", **inputs)
-    assert {row.verdict for row in report.tensors} == {Verdict.COVERED}
-    assert report.battery[0].outcome is Outcome.FAIL
-    assert run(rows, rows, "values_repeated", **inputs).battery[0].outcome is Outcome.PASS
+def run(function: Any, plain: Any, item: str, x: Tensor = X) -> BatteryRow:
+    (row,) = verify(function, {"x": x}, reference=plain, battery=[item], settings=Settings(free=["x"])).battery
+    return row
 
 
 # The entries that any floating numbers suit.
@@ -168,12 +51,20 @@ def test_the_catalogue_is_left_alone_by_every_family(name: str, dtype: torch.dty
     assert sum(row.outcome is Outcome.PASS for row in report.battery) >= 8
 
 
-def test_leaving_the_domain_is_no_fault() -> None:
-    (row,) = run(lambda x: torch.where(x < 0, 7.0, x.abs().log()), torch.log, "values_ties", x=X.abs()).battery
-    assert (row.outcome, row.evidence) == (
-        Outcome.NOTED,
-        "not judged: the reference has no value for some elements of output",
-    )
+def test_elements_outside_of_the_domain_are_not_judged_and_counted() -> None:
+    row = run(lambda x: torch.where(x < 0, 7.0, x.log()), torch.log, "values_ties", X.abs())
+    assert row.outcome is Outcome.PASS
+    assert row.evidence == "108 of 156 elements covered, 48 without a value"
+
+
+def test_family_that_is_mostly_without_a_value_does_not_pass() -> None:
+    row = run(lambda x: (x + 0).acosh(), torch.acosh, "values_uniform", X.abs() + 1)
+    assert (row.outcome, row.evidence) == (Outcome.NOTED, "0 of 156 elements covered, 156 without a value")
+
+
+def test_wrong_value_inside_the_domain_is_caught_beside_elements_without_one() -> None:
+    row = run(lambda x: torch.where(x == 2, 0.5, x.log()), torch.log, "values_ties", X.abs())
+    assert row.outcome is Outcome.FAIL
 
 
 def test_values_that_somebody_gave_are_not_drawn_anew() -> None:
@@ -209,17 +100,49 @@ def test_a_small_excess_fails_a_kernel_only_where_the_family_is_asked_for(batter
     assert offset.outcome is (Outcome.NOTED if verdict == "covered" else Outcome.FAIL)
 
 
-def test_gross_faults_fail_by_default() -> None:
-    settings = Settings(free=["x"])
-    for kernel, plain in (FAULTS["values_offset"], FAULTS["values_huge"], FAULTS["values_thresholds"]):
-        assert (
-            verify(kernel, {"x": X}, reference=plain, battery="values", settings=settings).verdict is Verdict.VIOLATED
-        )
+@pytest.mark.parametrize(("faulty", "plain"), [
+    ("one_pass_variance", "variance"), ("softmax_without_maximum", "softmax"), ("capped_too_late", "capped"),
+    ("flushes_tiny", "square"), ("flushes_subnormals", "twice"), ("drops_what_cancels", "neighbours"),
+])  # fmt: skip
+def test_what_no_rounding_of_the_inputs_explains_fails_by_default(faulty: str, plain: str) -> None:
+    settings, functions = Settings(free=["x"]), [kernel(name, "value_faults.py") for name in (faulty, plain)]
+    report = verify(functions[0], {"x": X}, reference=functions[1], battery="values", settings=settings)
+    assert report.verdict is Verdict.VIOLATED
+
+
+def relu(x: Tensor) -> Tensor:
+    return x.clamp(min=0)
+
+
+class RectifiesUpTo(torch.autograd.Function):
+    """The gradient ends at 7.25, a number that only the kernel knows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.where((x > 0) & (x < 7.25), grad, 0.0)
+
+
+def test_threshold_that_only_the_kernel_has_is_found_in_its_code() -> None:
+    assert 7.25 in set(thresholds.of_code(RectifiesUpTo))
+    assert run(RectifiesUpTo, relu, "values_thresholds").outcome is Outcome.FAIL
+    assert run(lambda x: x.relu(), relu, "values_thresholds").outcome is Outcome.PASS
+
+
+def test_points_lie_on_both_sides_of_each_constant() -> None:
+    found = thresholds.points([3.0, 3.0, -3.0, 1e9], torch.float32, 2.0**20).tolist()
+    below, above = 3.0 - 2.0**-22, 3.0 + 2.0**-22
+    assert found == sorted(sign * p for sign in (1, -1) for p in (2.75, below, 3.0, above, 3.25))
 
 
 def test_thresholds_are_those_of_the_program() -> None:
     plain = reference(lambda x: torch.where(x > 0.3, F.softplus(x, threshold=15), x.clamp(-2.5)))
-    assert {0.3, 15.0, -2.5} <= set(thresholds(Check(plain, {"x": X}).forward))
+    assert {0.3, 15.0, -2.5} <= set(thresholds.of_program(Check(plain, {"x": X}).forward))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

@@ -1,0 +1,165 @@
+"""How a kernel is judged on values that nobody chose: strictly, but for what no kernel can be held to.
+
+Not judged are elements where the reference has no value (a logarithm of a negative number), and everything where
+PyTorch, running the reference itself in the same dtype, leaves the intervals: its own order of operations overflows.
+
+An interval grants the roundings of the reference's algorithm and no others. On a large offset, on zeros or on ones it
+may hold that algorithm alone: not a gradient recomputed from a rounded output, nor a recurrence cut into blocks. So
+what lies outside fails where it would also lie outside if every input were rounded once more to its own format: then
+it is off by more than the exact answer to inputs as good as those that were given. What such a rounding explains is
+noted, and fails where the family was asked for by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from kernels_core import tracing
+from kernels_core.battery.item import Finding
+from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.subject import Subject
+from kernels_core.coverage import Element
+from kernels_core.enclosure import Enclosure
+from kernels_core.errors import ExactRefError
+from kernels_core.kernel import run_kernel
+from kernels_core.reference import Check, Result
+from kernels_core.standin import functions_as_forwards
+
+Tensor = torch.Tensor
+Results = Mapping[str, Result]
+Found = Mapping[str, Tensor | None]
+
+
+class Extremes:
+    """Judges a kernel on other values, and counts what was decided."""
+
+    def __init__(self, subject: Subject) -> None:
+        """Judge the kernel of `subject`."""
+        self.subject = subject
+        self.judgement = Judgement(subject)
+        self.left_out: list[str] = []  # why whole draws were not judged
+        self.total = self.undecided = self.without_value = 0
+
+    def look(self, label: str, changed: Mapping[str, Tensor]) -> None:
+        """Run the kernel with these inputs in place of its own, by the reference's names."""
+        subject = self.subject
+        try:
+            check = _at(subject, changed)
+            if [m.shape for m in check.cotangents.values()] != [tuple(g.shape) for g in subject.upstream]:
+                self.left_out.append("outputs have other shapes with these values")
+                return
+            outputs, gradients = run_kernel(subject.function, subject.inputs, check.arguments, check, subject.upstream)
+            results = _where_defined(check.outputs() if gradients is None else check.both(subject.upstream))
+            pytorch = _pytorch(subject, check)
+        except ExactRefError as error:
+            self.left_out.append(str(error).splitlines()[0])
+            return
+        if why := _too_much_for_pytorch(subject, pytorch, results):
+            self.left_out.append(why)
+            return
+        found = {**outputs, **(gradients or {})}
+        self._judge(label, found, results, functools.partial(_rounded, check, subject.upstream))
+        self._count(found, results)
+
+    def _judge(self, label: str, found: Found, results: Results, rounded: Callable[[], Results]) -> None:
+        wider: Results | None = None
+        for name, actual in found.items():
+            strict = Judgement(self.subject)
+            strict.look(label, {name: actual}, results, doubts=False)
+            if not strict.faults or self.subject.settings.insist:
+                self.judgement.faults += strict.faults
+                continue
+            wider = rounded() if wider is None else wider
+            loose = Judgement(self.subject)
+            loose.look(label, {name: actual}, wider, doubts=False)
+            explained = [f"{text}: no more than rounding the inputs once more explains" for text in strict.faults]
+            self.judgement.faults += strict.faults if loose.faults else []
+            self.judgement.remarks += [] if loose.faults else explained
+
+    def _count(self, found: Found, results: Results) -> None:
+        for name, actual in found.items():
+            result = results.get(name)
+            if actual is None or result is None or (tuple(actual.shape), actual.dtype) != tuple(result.meta):
+                continue
+            codes = result.verdict(actual)
+            nowhere = _nowhere(result)
+            open_ = (codes == Element.UNDECIDED) | (codes == Element.UNCONSTRAINED)
+            self.total += codes.numel()
+            self.without_value += int((open_ & nowhere).sum())
+            self.undecided += int((open_ & ~nowhere).sum())
+
+    def finding(self) -> Finding:
+        """Return what was seen; it passes where all that the reference has a value for was decided."""
+        if self.left_out and not self.total:
+            self.judgement.remarks.append(f"not judged: {self.left_out[0]}")
+            return self.judgement.finding("")
+        covered = self.total - self.undecided - self.without_value
+        rest = [f"{self.without_value} without a value"] * bool(self.without_value)
+        rest += [f"{self.undecided} not decided"] * bool(self.undecided)
+        text = f"{covered} of {self.total} elements covered, {', '.join(rest)}" if rest else f"{self.total} elements"
+        text += f"; a draw not judged: {self.left_out[0]}" if self.left_out else ""
+        return self.judgement.finding(text, noted=bool(self.undecided) or 2 * covered < self.total)
+
+
+def _at(subject: Subject, changed: Mapping[str, Tensor]) -> Check:
+    """Return the check at other values; what was traced on tensors without values holds for them too."""
+    before = subject.check
+    arguments = tracing.with_tensors(before.arguments, {**before.tensors, **changed})
+    check = Check(before.reference, arguments, profile=before.profile, wrt=before.wrt, kinks=before.kinks)
+    for name in ("forward", "joint"):
+        program = before.__dict__.get(name)
+        if program is not None and program.value_free:
+            check.__dict__[name] = program
+    return check
+
+
+def _pytorch(subject: Subject, check: Check) -> Found:
+    with functions_as_forwards():
+        own = check.reference.function
+        outputs, gradients = run_kernel(own, check.arguments, check.arguments, check, subject.upstream)
+    return {**outputs, **(gradients or {})}
+
+
+def _rounded(check: Check, upstream: Any) -> Results:
+    return _where_defined(check.both(upstream, rounded_inputs=True))
+
+
+def _nowhere(result: Result) -> Tensor:
+    """Return True where the result is NaN, and nothing is asked of it."""
+    mid, bound = result.enclosure.mid, result.enclosure.bound_or_zero()
+    return (mid.isnan() & bound.isinf().expand(mid.shape)).cpu()
+
+
+def _where_defined(results: Results) -> dict[str, Result]:
+    """Return results that ask nothing of elements where an output is NaN, and of gradients that go with them."""
+    outputs = [r.enclosure.mid for n, r in results.items() if not n.startswith("grad_") and r.enclosure.floating]
+    missing = [mid.isnan() for mid in outputs if bool(mid.isnan().any())]
+    return {n: _without(r, missing) if missing else r for n, r in results.items()}
+
+
+def _without(result: Result, missing: list[Tensor]) -> Result:
+    if not result.enclosure.floating:
+        return result
+    mid = result.enclosure.mid
+    nowhere = mid.isnan()
+    for other in missing:
+        same = other.shape == mid.shape
+        nowhere = nowhere | (other if same else torch.tensor(result.name.startswith("grad_"), device=mid.device))
+    mid, bound = torch.where(nowhere, torch.nan, mid), result.enclosure.bound_or_zero().expand(mid.shape)
+    return dataclasses.replace(result, enclosure=Enclosure(mid, torch.where(nowhere, torch.inf, bound)), kinks=None)
+
+
+def _too_much_for_pytorch(subject: Subject, found: Found, results: Results) -> str:
+    """Return why a correct kernel cannot be held to these intervals, "" where it can."""
+    for name, actual in found.items():
+        if name not in results or (name.startswith("grad_") and subject.check.reference.surrogate):
+            continue
+        value = torch.zeros(results[name].meta.shape, dtype=results[name].meta.dtype) if actual is None else actual
+        if bool((results[name].verdict(value) == Element.VIOLATED).any()):
+            return f"PyTorch on the reference itself leaves the intervals of {name}"
+    return ""
