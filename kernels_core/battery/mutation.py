@@ -114,8 +114,23 @@ def _saved(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for node in graph.function_nodes(outputs.values()):
         kept = [*node.saved_tensors, *vars(node).values()]
         for place, tensor in enumerate(t for t in kept if isinstance(t, torch.Tensor)):
-            found[f"{place} of {node._forward_cls.__name__}"] = tensor
+            found |= _parts(f"{place} of {node._forward_cls.__name__}", tensor)
     return found
+
+
+def _parts(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Return the tensors that a sparse one is stored in, any other as it is."""
+    of_layout: Mapping[torch.layout, tuple[str, ...]] = {
+        torch.sparse_coo: ("_indices", "_values"),
+        torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+        torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+        torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+        torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+    }
+    if tensor.layout not in of_layout:
+        return {name: tensor}
+    stored = {part: getattr(tensor.detach(), part)() for part in of_layout[tensor.layout]}
+    return {f"{name} ({part.lstrip('_').replace('_', ' ')})": t for part, t in stored.items()}
 
 
 def _parameters(subject: Subject) -> dict[str, Tensor]:
@@ -134,7 +149,7 @@ def _buffers(subject: Subject) -> dict[str, Tensor]:
         code, names = getattr(method, "__code__", None), getattr(method, "__globals__", {})
         for name in code.co_names if code is not None else ():
             if isinstance(names.get(name), torch.Tensor):
-                found[f"global {name}"] = names[name]
+                found |= _parts(f"global {name}", names[name])
     return found
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -98,6 +100,8 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
 def jsd(input: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "batchmean") -> Tensor:
     """Return beta KL(P || M) + (1 - beta) KL(Q || M), M = beta P + (1 - beta) Q, the Jensen-Shannon divergence.
 
+    M is formed from probabilities: elements where both may underflow are unconstrained.
+
     Args:
         input: logarithms of the probabilities Q, [N, C].
         target: logarithms of the probabilities P.
@@ -108,6 +112,14 @@ def jsd(input: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "batc
     q, p = torch.exp(log_q), torch.exp(log_p)
     log_m = torch.log(beta * p + (1 - beta) * q)
     return _reduced(beta * p * (log_p - log_m) + (1 - beta) * q * (log_q - log_m), reduction).to(input.dtype)
+
+
+def jsd_shifted(input: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "batchmean") -> Tensor:
+    """Return `jsd` with log M = logaddexp(log P + log beta, log Q + log (1 - beta)), where no mixture underflows."""
+    log_q, log_p = wide(input), wide(target)
+    log_m = torch.logaddexp(log_p + math.log(beta), log_q + math.log(1 - beta))
+    p, q = beta * torch.exp(log_p), (1 - beta) * torch.exp(log_q)
+    return _reduced(p * (log_p - log_m) + q * (log_q - log_m), reduction).to(input.dtype)
 
 
 def focal_loss(
@@ -165,6 +177,6 @@ ENTRIES = {
     "cross_entropy": Reference(cross_entropy, "cross_entropy"),
     "linear_cross_entropy": Reference(linear_cross_entropy, "linear_cross_entropy", algorithms=_LINEAR),
     "kl_div": Reference(kl_div, "kl_div"),
-    "jsd": Reference(jsd, "jsd"),
+    "jsd": Reference(jsd, "jsd", algorithms={"shifted": Reference(jsd_shifted, "jsd.shifted")}),
     "focal_loss": Reference(focal_loss, "focal_loss"),
 }

@@ -74,6 +74,20 @@ class CountsItsCalls(Square):
         return Square.backward(ctx, grad)
 
 
+class WritesToItsSparseMatrix(Square):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(torch.eye(3).to_sparse().coalesce(), x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        matrix, x = ctx.saved_tensors
+        gradient = matrix @ (2 * x * grad)
+        matrix.values().fill_(1 + 2.0**-22)
+        return gradient
+
+
 def square(x):
     return x * x
 
@@ -128,6 +142,11 @@ def test_running_statistics_that_the_reference_writes_too_are_left_alone():
 def test_what_the_kernel_saved_itself_is_noted():
     row = require_left_alone(WritesToWhatItSaved, "mutation", X, Outcome.NOTED)
     assert "the backward writes to saved tensor 0 of WritesToWhatItSaved" in row.evidence
+
+
+def test_sparse_tensor_that_is_saved_is_watched_by_what_it_is_stored_in():
+    row = require_left_alone(WritesToItsSparseMatrix, "mutation", X, Outcome.NOTED)
+    assert "the backward writes to saved tensor 0 of WritesToItsSparseMatrix (values)" in row.evidence
 
 
 def test_global_tensors_are_noted():
