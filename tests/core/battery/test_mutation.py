@@ -145,7 +145,7 @@ def test_what_the_kernel_saved_itself_is_noted():
 
 
 def test_sparse_tensor_that_is_saved_is_watched_by_what_it_is_stored_in():
-    row = require_left_alone(WritesToItsSparseMatrix, "mutation", X, Outcome.NOTED)
+    row = require_left_alone(WritesToItsSparseMatrix, "mutation", X, Outcome.NOTED, reference=square)
     assert "the backward writes to saved tensor 0 of WritesToItsSparseMatrix (values)" in row.evidence
 
 
