@@ -110,7 +110,7 @@ def _declared_dirty() -> Iterator[set[int]]:
 
 def _saved(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return what the Functions behind the outputs keep: saved tensors and attributes of their ctx."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for node in graph.function_nodes(outputs.values()):
         kept = [*node.saved_tensors, *vars(node).values()]
         for place, tensor in enumerate(t for t in kept if isinstance(t, torch.Tensor)):
@@ -144,7 +144,7 @@ def _buffers(subject: Subject) -> dict[str, Tensor]:
     if isinstance(function, torch.nn.Module):
         return {f"buffer {name}": tensor for name, tensor in function.named_buffers()}
     methods = [getattr(function, name, None) for name in ("forward", "backward")] + [function]
-    found = {}
+    found: dict[str, Tensor] = {}
     for method in methods:
         code, names = getattr(method, "__code__", None), getattr(method, "__globals__", {})
         for name in code.co_names if code is not None else ():
