@@ -41,12 +41,11 @@ def close(mutant: Mutant, laboratory: Laboratory) -> bool:
 
 
 class Table:
-    """One line per case, and the missed mutants."""
+    """One line per case, followed by the mutants that it missed."""
 
     def __init__(self) -> None:
         """Print the heading."""
         self.totals: collections.Counter[str] = collections.Counter()
-        self.missed: list[str] = []
         self.least = 1.0
         self.rejected: list[str] = []
         self._row("case", "mutants", "equiv.", "caught", "suspect", "share", "close", "gradcheck")
@@ -67,8 +66,9 @@ class Table:
             found |= {"checked": len(real), "gradcheck": sum(not twin.passes(m) for m in real)}
         self.totals.update(found)
         self.least = min(self.least, score.caught / max(1, len(real)))
-        self.missed += [f"{title}: {mutant.kind}, {mutant.place}" for mutant in score.missed]
         self._line(title, len(score.mutants), score.count(Fate.SUSPECT), found)
+        for mutant in score.missed:
+            print(f"    missed: {mutant.kind}, {mutant.place}", flush=True)
 
     def _line(self, case: str, mutants: int, suspect: int, found: Mapping[str, int]) -> None:
         real = max(1, found["real"])
@@ -77,13 +77,11 @@ class Table:
                   f"{found['caught'] / real:.1%}", f"{found['close'] / real:.1%}", checked)  # fmt: skip
 
     def close(self) -> None:
-        """Print the totals, the least share of a case and every mutant that was missed."""
+        """Print the totals and the least share of a case."""
         self._line("all", self.totals["real"], 0, self.totals)
         print(f"least share of a case {self.least:.1%}; gradcheck scored on {self.totals['checked']} mutants")
         for title in self.rejected:
             print(f"gradcheck rejects the undamaged kernel: {title}")
-        for line in self.missed:
-            print(f"missed: {line}")
 
 
 def main() -> int:
