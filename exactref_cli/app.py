@@ -123,7 +123,7 @@ def init(
     reference: Annotated[str | None, typer.Option(help="As in gradcheck; looked for in the catalogue if none.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
-    """Write a first spec of a kernel: shapes by trial, a reference that computes the same, the dtypes it takes."""
+    """Write a first spec of a kernel. It has shapes found by trial, a reference that computes the same, the dtypes."""
     from exactref_cli import gradcheck as quick
     from exactref_cli import starter
 
@@ -139,7 +139,7 @@ def explain(
     case: Annotated[list[str] | None, typer.Option(help="Explain only the case of this name.")] = None,
     form: Format = "table",
 ) -> None:
-    """Say what a spec will check: the contract of every tensor, the battery, the cost. No kernel is called."""
+    """Say what a spec will check, and its cost. No kernel is called: the reference is traced without values."""
     from exactref_cli import explain as reader
     from exactref_cli import plan
     from exactref_cli.render import explain as screen
@@ -160,7 +160,7 @@ def doctor(
     form: Format = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Measure on this machine what the bounds rest on: rounding, subnormals, float64 products and functions."""
+    """Measure what the bounds rest on. Rounding, subnormals, float64 sums, products and functions, on this machine."""
     from exactref_cli.render import doctor as screen
     from exactref_cli.render.console import on
     from kernels_core.doctor import examine
@@ -195,7 +195,7 @@ def power(
     limit: Annotated[int, typer.Option(help="Most mutants of single operations per case.")] = 400,
     form: Format = "table",
 ) -> None:
-    """Plant faults in a kernel and report which ones its check catches."""
+    """Plant faults and report which are caught. Shows what a pass of this kernel on these inputs means."""
     from exactref_cli import gradcheck as quick
     from exactref_cli import power as score
 
@@ -205,7 +205,7 @@ def power(
 
 @app.command("list")
 def list_(form: Format = "table") -> None:
-    """List catalogue references, operations with rules and profiles."""
+    """List references, operations and profiles."""
     from exactref_cli.listing import listing
     from exactref_cli.render import listing as screen
     from exactref_cli.render.console import on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,11 @@ from exactref_cli.inputs import Input, PlainInput, TensorInput
 from exactref_cli.signature import Parameter
 
 SIZES = {"M": 16, "K": 32, "N": 8, "P": 24, "B": 2, "C": 4, "L": 12, "H": 6, "W": 5, "O": 3, "k": 3}
-SQUARE = {**SIZES, "M": 16, "K": 16, "N": 16, "P": 16}
+SQUARE = {**SIZES, "M": 16, "K": 16, "N": 16, "P": 16, "L": 16, "C": 8, "H": 8, "W": 8}
 LIMIT = 400  # candidates of the free search
+WHOLE = ("index", "mask")  # families of whole numbers and booleans
+_VECTORS = re.compile(r"weight|bias|gamma|beta|mean|var|std|scale|shift|^[wbg]$", re.IGNORECASE)  # their names
+MOST_MIXED = 5  # tensors beside the first, of which some may be vectors
 INTEGER = "#"  # "#M" is an integer vector
 
 # Templates whose integers are where the names say so, those without integers, and the others.
@@ -45,12 +49,20 @@ def completed(
     for keys in dict.fromkeys((tuple(units), tuple(p.name for p in open_))):
         firsts = [open_[keys.index(key)] for key in dict.fromkeys(keys)]
         for template in [*_templates(len(firsts)), *_of_given(firsts, given)]:
-            if _kind(firsts, template) != kind:
+            if _kind(firsts, template) != kind or _gives_a_row_to_a_parameter(firsts, template):
                 continue
             roles = dict(zip(dict.fromkeys(keys), template, strict=True))
             whole = [roles[key] for key in keys]
             if (bound := _bind(open_, whole, given, sizes)) is not None:
                 yield _inputs(parameters, fixed, open_, whole, bound, given, dtype)
+
+
+def _gives_a_row_to_a_parameter(open_: Sequence[Parameter], template: Sequence[str]) -> bool:
+    """Return True where, beside vectors, a weight or a running mean has the whole shape, which broadcasts as well."""
+    if len(set(template)) != 2 or "K" not in template or template[0] not in ("MK", "BMK"):
+        return False
+    others = zip(open_[1:], template[1:], strict=True)
+    return any(role == template[0] and _VECTORS.search(p.name) for p, role in others)
 
 
 def _unit(p: Parameter) -> str:
@@ -60,8 +72,10 @@ def _unit(p: Parameter) -> str:
 
 
 def _kind(open_: Sequence[Parameter], template: Sequence[str]) -> str:
+    """Return the kind of a template; labels are named as such beside matrices: a loss of two vectors takes numbers."""
     integers = [role.startswith(INTEGER) for role in template]
-    if integers == [p.looks_integer for p in open_]:
+    matrices = any(len(role) > 1 and not role.startswith(INTEGER) for role in template)
+    if integers == [p.looks_integer for p in open_] and (matrices or not any(integers) or all(integers)):
         return "named"
     return "mixed" if any(integers) else "floating"
 
@@ -116,9 +130,9 @@ def _floating(count: int) -> Iterator[tuple[str, ...]]:
         yield tuple("MKNPBCLHO"[i : i + 2] for i in range(min(count, 8)))[:count]  # a chain of matrices
         yield "MK", "NK", *("N",) * (rest - 1)
         yield "MK", "KN", *("N",) * (rest - 1)
-        yield "MK", *("K",) * rest
+        yield from _vectors("MK", "K", rest)
         yield "MK", *("M",) * rest
-        yield "BMK", *("K",) * rest
+        yield from _vectors("BMK", "K", rest)
         yield "BMK", "BKN", *("N",) * (rest - 1)
         yield "BCL", *("C",) * rest
         yield "BCHW", *("C",) * rest
@@ -128,6 +142,14 @@ def _floating(count: int) -> Iterator[tuple[str, ...]]:
         yield (shape,) * count
     if count == 1:
         yield ("",)
+
+
+def _vectors(whole: str, vector: str, rest: int) -> Iterator[tuple[str, ...]]:
+    """Yield (whole, ...) with vectors for some of the others, as few of them as can be: a residual is no vector."""
+    for count in range(1, rest) if rest <= MOST_MIXED else ():
+        for places in itertools.combinations(range(rest - 1, -1, -1), count):
+            yield whole, *(vector if place in places else whole for place in range(rest))
+    yield whole, *(vector,) * rest
 
 
 def _of_given(open_: Sequence[Parameter], given: Given) -> Iterator[tuple[str, ...]]:
@@ -153,12 +175,19 @@ def _bind(
     bound: dict[str, int] = {}
     for p, role in zip(open_, template, strict=True):
         shape, letters = _given_shape(p, given), role.removeprefix(INTEGER)
+        if not _of_family(given.families.get(p.name), role.startswith(INTEGER)):
+            return None
         if shape is None or letters == "*":
             continue
         if len(shape) != len(letters) or any(bound.setdefault(k, n) != n for k, n in zip(letters, shape, strict=True)):
             return None
     sizes = {**sizes, **bound}
     return [_sizes(_given_shape(p, given), role, sizes) for p, role in zip(open_, template, strict=True)]
+
+
+def _of_family(family: str | None, integer: bool) -> bool:
+    """Return True where a family of values, if one was asked for, is of the kind of this role."""
+    return family is None or (family in WHOLE) == integer
 
 
 def _sizes(shape: tuple[int, ...] | None, role: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -177,6 +206,7 @@ def _inputs(
     made: dict[str, Input] = {name: PlainInput(name, value) for name, value in fixed.items()}
     for p, role, shape in zip(open_, template, shapes, strict=True):
         cast = torch.int64 if role.startswith(INTEGER) else dtype
+        cast = torch.bool if given.families.get(p.name) == "mask" else cast
         made[p.name] = TensorInput(p.name, shape, cast, _values(p, given))
     return tuple(made[p.name] for p in parameters)
 

@@ -134,12 +134,32 @@ def _masked(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Ten
     return numbers.masked_fill(torch.arange(size).expand(shape) >= kept, -math.inf)
 
 
+_MIXED = (
+    "normal", "uniform", "offset", "huge", "tiny", "outliers", "ties", "signed_zeros", "constants", "cancelling",
+    "one_hot", "probabilities",
+)  # fmt: skip
+
+
+def _mixed(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Return rows of one family each, in an order that is drawn; elements of one family each in a vector.
+
+    Infinities (`masked`) and subnormals are left out: what they do to a sum would hide every other row of it.
+    """
+    width = shape[-1] if len(shape) > 1 else 1
+    rows = math.prod(shape) // width if width else 0
+    numbers = torch.empty(rows, width, dtype=torch.float64)
+    for place, family in enumerate(torch.randperm(len(_MIXED), generator=generator).tolist()):
+        own = numbers[place :: len(_MIXED)]
+        own.copy_(FAMILIES[_MIXED[family]](tuple(own.shape), generator, dtype))
+    return numbers.reshape(shape)
+
+
 FAMILIES: Mapping[str, Family] = {
     "normal": _normal, "uniform": _uniform, "positive": _positive, "zeros": _zeros, "zero_rows": _zero_rows,
     "ones": _ones, "offset": _offset,
     "huge": _huge, "tiny": _tiny, "subnormals": _subnormals, "outliers": _outliers, "ties": _ties,
     "signed_zeros": _signed_zeros, "constants": _constants, "cancelling": _cancelling, "one_hot": _one_hot,
-    "probabilities": _probabilities, "masked": _masked,
+    "probabilities": _probabilities, "masked": _masked, "mixed": _mixed,
 }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from exactref_cli.render.console import count, exactly, needs, number, put, room, style
 from exactref_cli.render.table import plain
-from kernels_core.report import Blame, Element, Failure, Report, TensorReport
+from kernels_core.blame.rounding import LOST
+from kernels_core.report import MISSING, Blame, Element, Failure, Report, TensorReport, Verdict
 
 SHOWN = 5  # elements, worst first
 _TOGETHER = 4  # elements of all violated tensors of a case, so that several still fit on one screen
@@ -24,7 +25,7 @@ def show(console: Console, report: Report, row: TensorReport, repeat: str) -> No
     console.print(Text.assemble(f"\n  {row.name} is ", ("violated", style("violated")), f": {failure.pattern}"))
     for line in failure.diagnosis:
         console.print(Text(f"  {line}"))
-    for line in _blame(report, row):
+    for line in (*_blame(report, row), *_hints(report, row)):
         console.print(Text(f"  {line}"))
     failed = [other for other in report.tensors if other.failure is not None]
     shown = failure.elements[: SHOWN if len(failed) == 1 else max(1, _TOGETHER // len(failed))]
@@ -51,6 +52,21 @@ def _blame(report: Report, row: TensorReport) -> Iterator[str]:
         where = f": {blame.place}" if blame.place else ""
         yield blame.verdict + where + (f", from line {callers}" if callers else "")
         yield from (f"    {part}" for part in (blame.text, blame.reason) if part)
+
+
+def _hints(report: Report, row: TensorReport) -> Iterator[str]:
+    """Yield what the user may have meant: an input without a gradient, a backward that reads what was stored."""
+    if row.kind != "gradient" or row.failure is None:
+        return
+    if row.note.startswith(MISSING):
+        name = row.name.removeprefix("grad_")
+        others = [one.name for one in report.inputs if one.requires_grad and one.name != name]
+        wrt = f"--wrt {','.join(others)}, or " if others else ""
+        yield f"if {name} is not to be differentiated, say so: {wrt}requires_grad: false in a spec"
+    outputs = [other for other in report.tensors if other.kind == "output"]
+    lost = any(blame.verdict == LOST for blame in row.failure.blame)
+    if lost and all(other.verdict is Verdict.COVERED for other in outputs):
+        yield "if the backward is meant to read that rounded value, declare so: reference_backward (docs/specs.md)"
 
 
 def _blames(row: TensorReport, blame: Blame) -> bool:

@@ -52,7 +52,7 @@ FAILING = """\
 kernels:Square: violated
   kernels:Square against Square.forward
   inputs: x float32[2, 3]
-  chosen by trial: x=16x32
+  chosen by trial: x=16x32; --shape NAME=AxB chooses others
   seed 0, profile ieee, device cpu, 0.25 s
 
                                                                                  max error  bound
@@ -512,3 +512,35 @@ def test_sizes_found_by_trial_are_varied_and_the_repeat_command_varies_them_too(
     assert labels[0] == labels[1]
     assert labels[2] == []
     assert calls[0]["settings"].sizes[0].inputs()[0]["x"].shape == (16, 1)
+
+
+def test_gradient_that_is_none_comes_with_a_hint(folder: Path, exactref: Call) -> None:
+    (folder / "mask.py").write_text(
+        "import torch\n\n\nclass Masked(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, mask):\n"
+        "        ctx.save_for_backward(mask)\n        return x * mask\n\n    @staticmethod\n"
+        "    def backward(ctx, grad):\n        return grad * ctx.saved_tensors[0], None\n",
+        encoding="utf-8",
+    )
+    call = ("gradcheck", "mask.py:Masked", "--shape", "x=3", "--shape", "mask=3", "--battery", "none")
+    code, out, _ = exactref(*call)
+    assert code == 1
+    assert "if mask is not to be differentiated, say so: --wrt x, or requires_grad: false in a spec" in out
+    assert exactref(*call, "--wrt", "x")[0] == 0
+
+
+def test_rounding_that_the_backward_reads_comes_with_a_hint(folder: Path, exactref: Call) -> None:
+    (folder / "soft.py").write_text(
+        "import torch\n\n\nclass Soft(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        y = torch.softmax(x.float(), -1).to(x.dtype)\n        ctx.save_for_backward(y)\n        return y\n\n"
+        "    @staticmethod\n    def backward(ctx, grad):\n        y, g = ctx.saved_tensors[0].float(), grad.float()\n"
+        "        return (y * (g - (g * y).sum(-1, keepdim=True))).to(grad.dtype)\n\n\n"
+        "def stored(inputs, outputs, grads):\n    y, g = outputs[0].float(), grads[0].float()\n"
+        "    return ((y * (g - (g * y).sum(-1, keepdim=True))).to(inputs[0].dtype),)\n",
+        encoding="utf-8",
+    )
+    call = ("gradcheck", "soft.py:Soft", "--reference", "exactref:softmax", "--dtype", "bfloat16", "--shape", "x=16x32")
+    code, out, _ = exactref(*call, "--battery", "none")
+    assert code == 1
+    assert "if the backward is meant to read that rounded value, declare so: reference_backward" in out
+    declared = exactref(*call, "--battery", "none", "--reference-backward", "soft.py:stored")
+    assert declared[0] == 0, declared[1]  # what docs/specs.md shows

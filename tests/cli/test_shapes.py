@@ -267,3 +267,36 @@ def test_trial_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
     found(loud)
     assert capsys.readouterr() == ("", "")
+
+
+def residual_norm(x: torch.Tensor, res: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x + res, (x.shape[-1],), weight, bias)
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    n, c, h, w = x.shape
+    return x.view(n, c, h // 2, 2, w // 2, 2).amax((3, 5)) if h % 2 == w % 2 == 0 else x.view(-1, h * w + 1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes"),
+    [
+        (residual_norm, "x=16x32 res=16x32 weight=32 bias=32"),
+        (lambda x, weight, res: F.rms_norm(x + res, (32,), weight), "x=16x32 weight=32 res=16x32"),
+        (lambda pred, target: ((pred - target) ** 2).mean(), "pred=16x32 target=16x32"),
+        (lambda logits, labels: F.binary_cross_entropy_with_logits(logits, labels), "logits=16x32 labels=16x32"),
+        (halves, "x=2x8x8x8"),
+    ],
+)
+def test_the_most_general_shapes_come_first(kernel: Callable[..., Any], shapes: str) -> None:
+    assert found(kernel) == shapes
+
+
+def test_family_of_values_says_whether_an_input_is_of_integers() -> None:
+    def loss(z: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(z, target)
+
+    assert found(loss) == "z=16x32 target=16 (int64)"
+    assert found(loss, families={"target": "normal"}) == "z=16x32 target=16x32"
+    assert found(lambda x, y: x * y, families={"y": "index"}) == "x=16x32 y=16x32 (int64)"
+    assert found(lambda x, m: x.masked_fill(m, 0.0), families={"m": "mask"}) == "x=16x32 m=16x32 (bool)"

@@ -154,3 +154,24 @@ def test_numbers_of_a_family_fit_the_dtype(name: str, dtype: torch.dtype) -> Non
         assert not bool(found.isnan().any())
         assert name == "masked" or bool(found.isfinite().all())
         assert math.prod(shape) < 28 or name in ("zeros", "ones") or len(found.unique()) > 1
+
+
+def test_mixed_rows_are_of_one_family_each_and_every_family_is_there() -> None:
+    drawn = families.draw("mixed", (240, 50), torch.Generator().manual_seed(3), torch.float32)
+    rows = [drawn[place::12] for place in range(12)]
+    assert drawn.isfinite().all()
+    assert sum(bool((own == own[:, :1]).all()) for own in rows) == 1  # constants
+    assert sum(bool(((own == 0).sum(-1) == 49).all()) for own in rows) == 1  # one_hot
+    assert sum(bool((own.abs().amax(-1) < 2.0**-10).all()) for own in rows) == 1  # tiny
+    assert sum(bool((own.abs().amin(-1) > 2.0**10).all()) for own in rows) == 1  # offset
+    assert sum(bool((own == own.round()).all()) for own in rows) == 2  # ties and one_hot
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 0), (0, 4), (2, 3, 4)])
+def test_mixed_values_have_every_shape_and_follow_the_seed(shape: tuple[int, ...]) -> None:
+    first, again, other = (
+        families.draw("mixed", shape, torch.Generator().manual_seed(seed), torch.float16) for seed in (1, 1, 2)
+    )
+    assert first.shape == shape
+    assert torch.equal(first, again)
+    assert not first.numel() or not torch.equal(first, other)
