@@ -110,9 +110,10 @@ def _fixed(parameters: Sequence[Parameter], given: Given, plain: bool) -> tuple[
 def _templates(count: int) -> Iterator[tuple[str, ...]]:
     """Yield the likely templates for `count` tensors, without integers and then with one of them last or first."""
     yield from _floating(count)
-    for integer in ("#M", "#N", "#MN"):
-        yield from ((*rest, integer) for rest in _floating(count - 1) if count > 1)
-        yield from ((integer, *rest) for rest in _floating(count - 1) if count > 1)
+    for integer in ("#M", "#N", "#MK", "#MN"):
+        tensors = [rest for rest in _floating(count - 1) if count > 1 and "" not in rest]
+        yield from ((*rest, integer) for rest in tensors)
+        yield from ((integer, *rest) for rest in tensors)
     if count == 3:
         yield "MK", "N", "#N"
 

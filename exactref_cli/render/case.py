@@ -10,7 +10,7 @@ from rich.text import Text
 
 from exactref_cli.render import failure, sensitivity
 from exactref_cli.render.battery import broken, contract
-from exactref_cli.render.console import count, put, style
+from exactref_cli.render.console import count, folded, put, style
 from exactref_cli.render.table import coverage
 from exactref_cli.run import Outcome
 from kernels_core.report import Outcome as Fate
@@ -49,7 +49,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 def _report(console: Console, report: Report, repeat: str, insensitive: Sequence[str]) -> None:
     for line in _heading(report):
-        console.print(Text(f"  {line}"))
+        console.print(Text(folded(console, line)))
     if report.tensors:
         console.print()
         put(console, coverage(console, report.tensors))
@@ -57,7 +57,7 @@ def _report(console: Console, report: Report, repeat: str, insensitive: Sequence
         console.print()
         contract(console, report.battery, brief=any(row.failure for row in report.tensors))
     for place, line in enumerate(_remarks(report, insensitive)):
-        console.print(Text(("" if place else "\n") + f"  {line}"))
+        console.print(Text(("" if place else "\n") + folded(console, line)))
     if report.raised is not None:
         _raised(console, report.raised, repeat)
     for row in report.tensors:

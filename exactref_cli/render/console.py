@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -46,6 +47,15 @@ def put(console: Console, shown: RenderableType, indent: int = 2) -> None:
         console.print(shown, soft_wrap=False)
     for line in capture.get().splitlines():
         console.file.write((" " * indent + line).rstrip() + "\n")
+
+
+def folded(console: Console, text: str, indent: int = 2) -> str:
+    """Return a line as it is printed: folded at words on a terminal, what follows indented; whole elsewhere."""
+    if not console.is_terminal or indent + len(text) <= room(console):
+        return " " * indent + text
+    width = max(room(console), 40)
+    return textwrap.fill(text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2),
+                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
 def style(words: str) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exactref_cli.render.console import count, exactly, needs, number, put, room, style
+from exactref_cli.render.console import count, exactly, folded, needs, number, put, room, style
 from exactref_cli.render.table import plain
 from kernels_core.blame.rounding import LOST
 from kernels_core.report import MISSING, Blame, Element, Failure, Report, TensorReport, Verdict
@@ -25,8 +25,10 @@ def show(console: Console, report: Report, row: TensorReport, repeat: str) -> No
     console.print(Text.assemble(f"\n  {row.name} is ", ("violated", style("violated")), f": {failure.pattern}"))
     for line in failure.diagnosis:
         console.print(Text(f"  {line}"))
-    for line in (*_blame(report, row), *_hints(report, row)):
+    for line in _blame(report, row):
         console.print(Text(f"  {line}"))
+    for line in _hints(report, row):
+        console.print(Text(folded(console, line)))
     failed = [other for other in report.tensors if other.failure is not None]
     shown = failure.elements[: SHOWN if len(failed) == 1 else max(1, _TOGETHER // len(failed))]
     if shown:

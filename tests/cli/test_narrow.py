@@ -4,8 +4,9 @@ import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from exactref_cli.render import case
+from exactref_cli.render import case, console
 from exactref_cli.render.console import on
 from exactref_cli.run import Case, Outcome
 
@@ -51,3 +52,16 @@ def test_narrow_screen_has_what_matters(monkeypatch: pytest.MonkeyPatch, reports
 @pytest.mark.parametrize("columns", [80, 84, 100, 120])
 def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, reports: Any, columns: int) -> None:
     assert max(map(len, screen(monkeypatch, reports, columns).splitlines())) <= columns
+
+
+def test_long_text_is_folded_at_words_on_a_terminal_and_whole_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "would be flagged: " + ", ".join(f"a factor of {n} on 100 %" for n in range(9))
+    monkeypatch.setattr(console, "room", lambda shown: 80)
+    in_a_file = console.folded(console.on(io.StringIO()), text)
+    on_a_terminal = console.folded(Console(file=io.StringIO(), force_terminal=True), text)
+    lines = on_a_terminal.splitlines()
+    assert in_a_file == f"  {text}"
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert " ".join(line.strip() for line in lines) == text
