@@ -72,10 +72,14 @@ def _unit(p: Parameter) -> str:
 
 
 def _kind(open_: Sequence[Parameter], template: Sequence[str]) -> str:
-    """Return the kind of a template; labels are named as such beside matrices: a loss of two vectors takes numbers."""
+    """Return the kind of a template; integers are named as such below a tensor of more dimensions, as labels of rows.
+
+    Integers of the shape of the numbers would do in any loss of two tensors of numbers.
+    """
     integers = [role.startswith(INTEGER) for role in template]
-    matrices = any(len(role) > 1 and not role.startswith(INTEGER) for role in template)
-    if integers == [p.looks_integer for p in open_] and (matrices or not any(integers) or all(integers)):
+    most = [max((len(role.lstrip(INTEGER)) for role in template if role.startswith(INTEGER) == kind), default=0)
+            for kind in (False, True)]  # fmt: skip
+    if integers == [p.looks_integer for p in open_] and (not any(integers) or all(integers) or most[0] > most[1]):
         return "named"
     return "mixed" if any(integers) else "floating"
 
