@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernels_core.battery.sizes import interesting
 from kernels_core.profiles import PROFILES
 
 Call = Callable[..., tuple[int, str, str]]
@@ -105,7 +106,7 @@ loud
 
   battery    mutation, sizes
   families   ties; drawn for A
-  sizes      K=1, K=263, K=0, K=8, K=6, K=11
+  sizes      {sizes}
 """
 
 
@@ -127,7 +128,8 @@ def test_contract_of_every_tensor_is_printed_and_no_kernel_is_called(spec: Path,
     code, out, err = exactref("explain", "spec.yaml", "--case", "loud")
     told, _, cost = out.partition("  cost ")
     assert (code, err) == (0, "")
-    assert told == LOUD.format(grants=PROFILES["ieee"].grants)
+    sizes = ", ".join(f"K={size}" for size in interesting(7))
+    assert told == LOUD.format(grants=PROFILES["ieee"].grants, sizes=sizes)
     assert "for the plain comparison; the battery stops after 25 times that" in cost
     assert out.splitlines()[-1].startswith("1 case; no kernel was called; about ")
 
