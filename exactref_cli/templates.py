@@ -72,14 +72,14 @@ def _unit(p: Parameter) -> str:
 
 
 def _kind(open_: Sequence[Parameter], template: Sequence[str]) -> str:
-    """Return the kind of a template; integers are named as such below a tensor of more dimensions, as labels of rows.
+    """Return the kind of a template; integers are named as such beside matrices, one for each row, as labels are.
 
-    Integers of the shape of the numbers would do in any loss of two tensors of numbers.
+    Integers of other shapes would do in any loss of two tensors of numbers.
     """
     integers = [role.startswith(INTEGER) for role in template]
     most = [max((len(role.lstrip(INTEGER)) for role in template if role.startswith(INTEGER) == kind), default=0)
             for kind in (False, True)]  # fmt: skip
-    if integers == [p.looks_integer for p in open_] and (not any(integers) or all(integers) or most[0] > most[1]):
+    if integers == [p.looks_integer for p in open_] and (not any(integers) or all(integers) or most[1] <= 1 < most[0]):
         return "named"
     return "mixed" if any(integers) else "floating"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -66,9 +68,24 @@ def _hints(report: Report, row: TensorReport) -> Iterator[str]:
         wrt = f"--wrt {','.join(others)}, or " if others else ""
         yield f"if {name} is not to be differentiated, say so: {wrt}requires_grad: false in a spec"
     outputs = [other for other in report.tensors if other.kind == "output"]
-    lost = any(blame.verdict == LOST for blame in row.failure.blame)
+    lost = any(blame.verdict == LOST and _function_at(blame.place) == "forward" for blame in row.failure.blame)
     if lost and all(other.verdict is Verdict.COVERED for other in outputs):
         yield "if the backward is meant to read that rounded value, declare so: reference_backward (docs/specs.md)"
+
+
+def _function_at(place: str) -> str:
+    """Return the name of the innermost function around "file:line", "" where there is none or it cannot be read."""
+    file, _, line = place.rpartition(":")
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+        around = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.lineno <= int(line) <= _end(f)]
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    return max(around, key=lambda f: f.lineno).name if around else ""
+
+
+def _end(function: ast.FunctionDef) -> int:
+    return function.end_lineno or function.lineno
 
 
 def _blames(row: TensorReport, blame: Blame) -> bool:
