@@ -167,8 +167,7 @@ def _draw(
 def _notes(chosen: Sequence[inputs.Input], given: templates.Given) -> tuple[str, ...]:
     names = _free(chosen, given)
     free = [one for group in chosen for one in inputs.flat(group) if one.name in names]
-    chosen_for_you = f"chosen by trial: {shapes.describe(free)}; --shape NAME=AxB chooses others"
-    return (chosen_for_you,) if free else ()
+    return (f"chosen by trial: {shapes.describe(free)}",) if free else ()
 
 
 def _varied(

@@ -23,9 +23,6 @@ class Verdict(str, enum.Enum):
         return self.value
 
 
-MISSING = "the backward returned None"  # how the note of such a gradient starts
-
-
 @dataclasses.dataclass(frozen=True)
 class Element:
     """One failing element.

@@ -28,7 +28,7 @@ from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, Us
 from kernels_core.kernel import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
 from kernels_core.modules import ModuleKernel, as_kernel, ignores_parameters, reference_for
 from kernels_core.reference import Check, Reference, Result, reference
-from kernels_core.report import MISSING, BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
+from kernels_core.report import BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
 
 Tensor = torch.Tensor
@@ -276,7 +276,7 @@ def _row_of(
     actual, note = gradients.get(name) if kind == "gradient" else outputs.get(name), ""
     if actual is None and kind == "gradient":
         actual = torch.zeros(result.meta.shape, dtype=result.meta.dtype, device=result.enclosure.mid.device)
-        note = f"{MISSING}, which means zero"
+        note = "the backward returned None, which means zero"
     try:
         if actual is None:
             raise UsageError(f"the kernel returned no such output; it returned {', '.join(outputs)}")

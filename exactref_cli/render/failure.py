@@ -13,10 +13,13 @@ from rich.text import Text
 from exactref_cli.render.console import count, exactly, folded, needs, number, put, room, style
 from exactref_cli.render.table import plain
 from kernels_core.blame.rounding import LOST
-from kernels_core.report import MISSING, Blame, Element, Failure, Report, TensorReport, Verdict
+from kernels_core.report import Blame, Element, Failure, Report, TensorReport, Verdict
 
 SHOWN = 5  # elements, worst first
 _TOGETHER = 4  # elements of all violated tensors of a case, so that several still fit on one screen
+
+
+MISSING = "the backward returned None"  # how the note of such a gradient starts
 
 
 def show(console: Console, report: Report, row: TensorReport, repeat: str) -> None:
