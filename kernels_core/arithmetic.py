@@ -35,6 +35,7 @@ INFLATE = 1 + 2.0**-47
 # What a discrete decision (a comparison, a rounding to an integer) must leave open around a bound: mid may be off
 # by 2^-26 of the bound (filter.py).
 DISCRETE = 1 + 2.0**-24
+FREE_SIGNS = 8  # runs with other signs at most, see free_signs.py
 _SCRATCH = 1 << 19  # elements; what is larger is no tile
 _BY_NAME = {fmt.name: fmt for fmt in FORMATS}
 FLOAT64_FUNCTION_ULP = 4.0  # assumed of float64 elementary functions here; `exactref doctor` measures it
@@ -57,6 +58,8 @@ class Arithmetic:
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
         failure: largest probability that a grant of this run does not hold; 0 unless sums are bounded by probability.
+        vectors: number of vectors met whose sign is free (eigenvectors and singular vectors).
+        turned: which of them stand the other way round: those whose code (`Local.signs`) has this bit; 0 for none.
         copies: what rules keep of exact operands that come back: an input of a product is read by its gradients too.
         scratch: memory of the size of a tile for values that live for one operation; each thread has its own.
     """
@@ -68,6 +71,8 @@ class Arithmetic:
     rad_lost: bool = False
     ties: int = 0
     failure: float = 0.0
+    vectors: int = 0
+    turned: int = 0
     copies: dict[Any, Any] = dataclasses.field(default_factory=dict)
     scratch: dict[torch.Size, torch.Tensor] = dataclasses.field(default_factory=dict)
 
@@ -175,6 +180,13 @@ class Local:
     def lose_rad(self) -> None:
         """Say that the bound of this step may be less than 2^26 times our own error: the rad run is needed."""
         self.arithmetic.rad_lost = True
+
+    def signs(self, count: int) -> torch.Tensor:
+        """Return 1 or -1 for each of `count` vectors whose sign is the algorithm's choice, see free_signs.py."""
+        numbers = torch.arange(self.arithmetic.vectors, self.arithmetic.vectors + count)
+        self.arithmetic.vectors += count
+        codes = torch.where(numbers < FREE_SIGNS, 1 << numbers.clamp(max=FREE_SIGNS), numbers * 0x9E3779B1 >> 11)
+        return torch.where((codes & self.arithmetic.turned) != 0, -1.0, 1.0).to(torch.float64)
 
     def ulp(self, function: str) -> float:
         """Return the granted error of an elementary function in ulp of the compute format."""

@@ -27,6 +27,7 @@ from kernels_core.doubles.evaluation import evaluates
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import InvariantError
 from kernels_core.evaluation import Values, evaluate_step
+from kernels_core.free_signs import unknown_rads, without_free_signs
 from kernels_core.fusion import fused
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref
@@ -125,12 +126,18 @@ def _run(
     program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
     arithmetic = Arithmetic(profile, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)
-    found = _outputs(program, values)
+
+    def turned(bit: int) -> dict[str, Enclosure]:
+        other = Arithmetic(profile, kinks=kinks, turned=bit)
+        return _outputs(program, _evaluate(program, _start(program, inputs), other))
+
+    found = without_free_signs(_outputs(program, values), arithmetic.vectors, turned)
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
     if rad and (arithmetic.rad_lost or wide):
         own = Arithmetic(profile, float64=True, kinks=kinks)
         again = _evaluate(program, _start(program, _mids(inputs)), own)
         rads = {name: value.bound_or_zero() for name, value in _outputs(program, again).items()}
+        rads = unknown_rads(rads, found) if arithmetic.vectors else rads
     return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.failure)
 
 

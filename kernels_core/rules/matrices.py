@@ -109,7 +109,7 @@ def exact_matrix(compute: Callable[..., Any], ranks: Ranks = _matrices) -> Calla
             return integer_value(call)
         _, place, size = _place(call, ranks)
         found, values = {}, np.empty(len(call.index), dtype=object)
-        shapes = [meta.shape[-rank:] for meta, rank in zip(call.step.operand_metas, ranks(call.step), strict=True)]
+        shapes = [m.shape[len(m.shape) - r :] for m, r in zip(call.step.operand_metas, ranks(call.step), strict=True)]
         for k, (batch, index) in enumerate(zip(place, call.index, strict=True)):
             if batch not in found:
                 given = [o[k].reshape(s if len(s) == 2 else (-1, 1)) for o, s in zip(operands, shapes, strict=True)]

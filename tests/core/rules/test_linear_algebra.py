@@ -71,6 +71,15 @@ OPERATIONS: dict[str, Callable[[Tensor], Any]] = {
     "det": lambda a: torch.linalg.det(a),
     "slogdet": lambda a: torch.linalg.slogdet(a)[1],
     "matrix_exp": lambda a: torch.linalg.matrix_exp(a / 64),
+    "eigvalsh": lambda a: torch.linalg.eigvalsh(a),
+    "eigvalsh of the upper triangle": lambda a: torch.linalg.eigvalsh(a, UPLO="U"),
+    "eigenvectors": lambda a: torch.linalg.eigh(a)[1].abs(),
+    "svdvals": lambda a: torch.linalg.svdvals(a),
+    "singular vectors": lambda a: [x.abs() for x in torch.linalg.svd(a, full_matrices=False)],
+    "pinv": lambda a: torch.linalg.pinv(a),
+    "pinv with a cutoff": lambda a: torch.linalg.pinv(a, atol=1.0),
+    "pinv of a symmetric matrix": lambda a: torch.linalg.pinv(a, hermitian=True),
+    "lstsq": lambda a: torch.linalg.lstsq(a, a.mT.flip(-1) + 1)[0],
 }
 
 
