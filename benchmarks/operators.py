@@ -6,9 +6,10 @@
 ORDER is "first" (outputs and gradients), "jvp" (tangents, by PyTorch's forward mode) or "double" (gradients of the
 gradients, by its double backward). Entries that PyTorch itself cannot differentiate so are counted as not applicable.
 
-One line for each differentiable entry: certified, violated, undecided, unconstrained, unsupported, random, error. An
-entry is certified when every element of all outputs and gradients of at least three samples (or of all that it has) is
-covered and no element of any sample is violated.
+One line for each differentiable entry: certified, rounded, violated, undecided, unconstrained, unsupported, random...
+An entry is certified when every element of all outputs and gradients of at least three samples (or of all that it has)
+is covered and no element of any sample is violated. It is "rounded" where its 16-bit kernel leaves the admissible set,
+while its float32 kernel on the same values, rounded once, stays inside everywhere: the 16-bit kernel rounds on the way.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from torch.autograd import forward_ad
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from kernels_core.coverage import Element
+from benchmarks.rounded_once import NARROW, count_verdicts, rounded_once
 from kernels_core.derivatives import tangent_name
 from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.exact import Budget
@@ -47,6 +48,7 @@ ORDER = (
     "violated",
     "error",
     "timeout",
+    "rounded",
     "unsupported",
     "random",
     "untraceable",
@@ -170,7 +172,7 @@ ORDERS: Mapping[str, Callable[[Any, Any, Check], Compared]] = {
 
 
 def check_sample(op: Any, sample: Any, order: str = "first") -> collections.Counter[str]:
-    """Return how many elements have each verdict; None of them where the eager run raises."""
+    """Return how many elements of a sample's results have each verdict."""
     settle = sample.output_process_fn_grad if title(op) in FREE_SIGNS else lambda value: value
 
     def function(given: Any, args: Any, kwargs: Any) -> Any:
@@ -182,15 +184,11 @@ def check_sample(op: Any, sample: Any, order: str = "first") -> collections.Coun
     check.wrt = [name for name in check.wrt if check.tensors[name].requires_grad]
     check.tensors = {name: t.detach() for name, t in check.tensors.items()}
     results, actuals = ORDERS[order](function, arguments, check)
-    counts: collections.Counter[str] = collections.Counter()
-    for name, result in results.items():
-        actual = actuals[name]
-        verdict = result.verdict(torch.zeros(result.meta.shape, dtype=result.meta.dtype) if actual is None else actual)
-        for element in Element:
-            here = int((verdict == element).sum())
-            counts[element.name.lower()] += here
-            if here and element is not Element.COVERED:
-                counts[f"{element.name.lower()} {name}"] += here
+    counts = count_verdicts(results, actuals)
+    if counts["violated"] and order == "first" and any(t.dtype in NARROW for t in check.tensors.values()):
+        once = count_verdicts(results, rounded_once(function, arguments, check))
+        if not once["violated"]:
+            counts["rounded"] = counts.pop("violated")
     return counts
 
 
@@ -223,7 +221,8 @@ def judge(op: Any, dtype: torch.dtype, count: int, order: str = "first") -> Entr
     if total == 0:
         return {"verdict": "unsupported", "notes": ["no sample"], "samples": {}}
     worst = next(v for v in ORDER if verdicts[v])
-    enough = verdicts["certified"] >= min(3, total) and not verdicts["violated"] and not verdicts["error"]
+    bad = verdicts["violated"] or verdicts["rounded"] or verdicts["error"]
+    enough = verdicts["certified"] >= min(3, total) and not bad
     return {"verdict": "certified" if enough else worst, "samples": dict(verdicts), "notes": notes}
 
 
@@ -244,7 +243,7 @@ def _judge_sample(op: Any, sample: Any, order: str) -> tuple[str, str]:
         where = " < ".join(f"{pathlib.Path(f.filename).name}:{f.lineno}" for f in (frame, *ours[::-1][:2]))
         return "error", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]} at {where}"
     details = ", ".join(f"{n} {key}" for key, n in counts.items() if " " in key)
-    for verdict in ("violated", "undecided", "unconstrained"):
+    for verdict in ("violated", "rounded", "undecided", "unconstrained"):
         if counts[verdict]:
             return verdict, details
     return "certified", ""
@@ -284,7 +283,7 @@ def _one(job: tuple[int, str, int, float, str]) -> Entry:
         found = {"verdict": "timeout", "notes": [f"more than {seconds} s"], "samples": {}}
     except Exception as error:
         found = {"verdict": "error", "notes": [f"{type(error).__name__}: {error}"[:300]], "samples": {}}
-    return {"name": title(op), **found, "seconds": round(time.monotonic() - start, 2)}
+    return {"name": title(op), "dtype": dtype_name, **found, "seconds": round(time.monotonic() - start, 2)}
 
 
 def _line(found: Entry) -> str:

@@ -31,6 +31,16 @@ def _accumulator(x: Tensor) -> Tensor:
     return x if x.dtype is torch.float64 else x.float()
 
 
+def _wide_both(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, y: function(x.float(), y.float()).to(x.dtype)
+
+
+def _gram(x: Tensor) -> Tensor:
+    """Return x x^T with rows of bounded size: a small positive semidefinite matrix."""
+    rows = x / (1 + x.abs())
+    return rows @ rows.mT
+
+
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": lambda x: torch.exp(x.clamp(-20, 5)),
     "exp_half": lambda x: torch.exp(-x.abs()),
@@ -60,6 +70,31 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "clamp": lambda x: x.clamp(-1.1, 0.9),
     "where": lambda x: torch.where(x > 0.3, x * 2, x - 1),
     "atan": torch.atan,
+    "asinh": _wide(torch.asinh),
+    "atanh": _wide(lambda x: torch.atanh(x.clamp(-0.9, 0.9))),
+    "acos": _wide(lambda x: torch.acos(x.clamp(-0.9, 0.9))),
+    "sinh": lambda x: torch.sinh(x.clamp(-5, 5)),
+    "tan": lambda x: torch.tan(x.clamp(-1, 1)),
+    "exp2": lambda x: torch.exp2(x.clamp(-20, 5)),
+    "log2": lambda x: torch.log2(x.abs() + 0.25),
+    "erfc": _wide(torch.erfc),
+    "erfinv": _wide(lambda x: torch.erfinv(x.clamp(-0.9, 0.9))),
+    "lgamma": _wide(lambda x: torch.lgamma(x.abs() + 0.5)),
+    "digamma": _wide(lambda x: torch.digamma(x.abs() + 0.5)),
+    "i0e": _wide(lambda x: torch.special.i0e(x)),
+    "ndtr": _wide(lambda x: torch.special.ndtr(x)),
+    "entr": _wide(lambda x: torch.special.entr(x.abs() + 0.1)),
+    "sinc": _wide(lambda x: torch.sinc(x)),
+    "logsigmoid": torch.nn.functional.logsigmoid,
+    "elu": _wide(torch.nn.functional.elu),
+    "selu": _wide(torch.nn.functional.selu),
+    "mish": _wide(torch.nn.functional.mish),
+    "hardswish": torch.nn.functional.hardswish,
+    "softsign": torch.nn.functional.softsign,
+    "tanhshrink": _wide(torch.nn.functional.tanhshrink),
+    "softshrink": torch.nn.functional.softshrink,
+    "relu6": torch.nn.functional.relu6,
+    "logit": _wide(lambda x: torch.logit(torch.sigmoid(x), eps=0.01)),
 }
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
@@ -71,6 +106,17 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "logaddexp": torch.logaddexp,
     "matmul": lambda x, y: x @ y.transpose(-1, -2) @ y if x.dim() == 2 else x * y,
     "hypot": lambda x, y: torch.sqrt(x * x + y * y + 0.125),
+    "atan2": _wide_both(lambda x, y: torch.atan2(x, y.abs() + 0.5)),
+    "xlogy": _wide_both(lambda x, y: torch.xlogy(x, y.abs() + 0.5)),
+    "lerp": lambda x, y: torch.lerp(x, y, 0.25),
+    "pow": _wide_both(lambda x, y: torch.pow(x.abs() + 0.5, y.clamp(-3, 3))),
+    "fmin": torch.fmin,
+    "copysign": torch.copysign,
+    "addcmul": lambda x, y: torch.addcmul(x, y, y, value=0.5),
+    "smooth_l1": lambda x, y: torch.nn.functional.smooth_l1_loss(x, y, reduction="none"),
+    "cosine": _wide_both(lambda x, y: x * torch.nn.functional.cosine_similarity(x, y, dim=-1).unsqueeze(-1)),
+    "solve": _wide_both(lambda x, y: torch.linalg.solve(_gram(x) + 4 * torch.eye(x.shape[0]), y)),
+    "cdist": _wide_both(lambda x, y: x * torch.cdist(x, y + 8).mean(-1, keepdim=True)),
 }
 ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: torch.softmax(x, -1),
@@ -91,6 +137,28 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "index_add": lambda x: torch.zeros_like(x).index_add(0, torch.arange(x.shape[0]) // 2, x),
     "pad": lambda x: torch.nn.functional.pad(x, (1, 1))[:, 1:-1],
     "cat": lambda x: torch.cat([x[:, 1:], x[:, :1]], -1),
+    "cumprod": _wide(lambda x: torch.cumprod(x.clamp(-1.1, 1.1), -1)),
+    "prod": _wide(lambda x: x + torch.prod(x.clamp(-1.1, 1.1), -1, keepdim=True)),
+    "cummax": lambda x: torch.cummax(x, -1).values,
+    "logcumsumexp": _wide(lambda x: torch.logcumsumexp(x, -1)),
+    "topk": lambda x: x - torch.topk(x, min(2, x.shape[-1]), -1).values.sum(-1, keepdim=True),
+    "median": lambda x: x - torch.median(x, -1, keepdim=True).values,
+    "renorm": _wide(lambda x: torch.renorm(x, 2, 0, 1.0)),
+    "group_norm": _wide(lambda x: torch.nn.functional.group_norm(x, 1)),
+    "conv1d": _wide(
+        lambda x: torch.nn.functional.conv1d(x[:, None], torch.tensor([[[0.5, -1.0, 0.25]]]), padding=1)[:, 0]
+    ),
+    "avg_pool": _wide(lambda x: torch.nn.functional.avg_pool1d(x[:, None], 3, 1, 1)[:, 0]),
+    "max_pool": lambda x: torch.nn.functional.max_pool1d(x[:, None], 3, 1, 1)[:, 0],
+    "unfold": lambda x: x.unfold(-1, 1, 1).squeeze(-1).flip(0),
+    "glu": _wide(lambda x: torch.nn.functional.glu(torch.cat((x, x.flip(-1)), -1), -1)),
+    "fft": _wide(lambda x: torch.fft.irfft(torch.fft.rfft(x) * 0.5, n=x.shape[-1])),
+    "inv": _wide(lambda x: torch.linalg.inv(_gram(x) + 4 * torch.eye(x.shape[0])) @ x),
+    "cholesky": _wide(lambda x: torch.linalg.cholesky(_gram(x) + 4 * torch.eye(x.shape[0])) @ x),
+    "logdet": _wide(lambda x: x * torch.logdet(_gram(x) + 4 * torch.eye(x.shape[0]))),
+    "matrix_exp": _wide(lambda x: torch.linalg.matrix_exp(_gram(x) / (8 + _gram(x).detach().abs().sum())) @ x),
+    "spectral": _wide(lambda x: x / (1 + torch.linalg.matrix_norm(x, 2))),
+    "pinv": _wide(lambda x: torch.linalg.pinv(_gram(x) + 4 * torch.eye(x.shape[0])) @ x),
 }
 
 

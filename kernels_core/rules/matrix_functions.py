@@ -44,7 +44,8 @@ def matrix_exp(local: Local, a: Enclosure) -> Enclosure:
     relative = torch.clamp(4 * sums, min=1) * ((6 * n + 20) * local.u_acc)
     # exp(|A|) and the block in float64 are themselves good to the same relative error with u = 2^-53
     own = 1 + 2 * torch.clamp(8 * sums, min=1) * ((12 * n + 20) * 2.0**-53)
-    return settled(torch.linalg.matrix_exp(finite), (both + (power + both) * relative) * own * GROWN + n * local.eta)
+    bound = (both + (power + both) * relative) * own * GROWN + n * local.eta
+    return local.stored(settled(torch.linalg.matrix_exp(finite), bound))
 
 
 def _reached(size: torch.Tensor) -> torch.Tensor:

@@ -52,7 +52,7 @@ OPERATIONS: dict[str, Callable[[Tensor], Any]] = {
 )
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_functions_of_spectra_cover_eager_kernels(operation: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    check_rule(OPERATIONS[operation], [drawn(*shape)], [dtype], planted_ulp=2.0**21, caught=0.5)
+    check_rule(OPERATIONS[operation], [drawn(*shape)], [dtype], planted_ulp=2.0**21, caught=0.3)
 
 
 def test_least_squares_has_residuals_rank_and_singular_values() -> None:
