@@ -40,7 +40,7 @@ def as_rounded(given: Tensor) -> Tensor | Enclosure:
     mid, fmt = given.detach().to(torch.float64), format_of(given.dtype)
     finite = mid.abs().masked_fill(~mid.isfinite(), 0.0)
     width = max(float(finite.max()) * fmt.unit_roundoff, fmt.eta) if mid.numel() else 0.0
-    return Enclosure(mid, torch.where(mid.isfinite(), width, 0.0).expand(mid.shape).clone())
+    return Enclosure(mid, torch.full_like(mid, width).masked_fill_(~mid.isfinite(), 0.0))
 
 
 def require_agreement(traced: Result, declared: Enclosure, rad: Tensor | float, name: str) -> None:

@@ -12,6 +12,9 @@ import torch.nn.functional as F
 import exactref
 from kernels_core import families
 from kernels_core.battery import Settings, thresholds
+from kernels_core.declared import as_rounded
+from kernels_core.enclosure import Enclosure
+from kernels_core.formats import format_of
 from kernels_core.reference import Check, reference
 from kernels_core.report import BatteryRow, Outcome, Verdict
 from kernels_core.verify import verify
@@ -108,6 +111,24 @@ def test_what_no_rounding_of_the_inputs_explains_fails_by_default(faulty: str, p
     settings, functions = Settings(free=["x"]), [kernel(name, "value_faults.py") for name in (faulty, plain)]
     report = verify(functions[0], {"x": X}, reference=functions[1], battery="values", settings=settings)
     assert report.verdict is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_inputs_rounded_once_more_are_enclosures_in_float64(dtype: torch.dtype) -> None:
+    given = torch.tensor([[1.5, -3.0], [torch.inf, 0.0]], dtype=dtype)
+    found = as_rounded(given)
+    assert isinstance(found, Enclosure)
+    assert found.bound is not None
+    assert found.bound.dtype is torch.float64
+    assert found.bound.tolist() == [[3.0 * format_of(dtype).unit_roundoff] * 2, [0.0, found.bound[0, 0]]]
+
+
+def test_product_that_flushes_small_numbers_is_violated() -> None:
+    def flushes(x: Tensor) -> Tensor:
+        return torch.where(x.abs() < 2.0**-16, 0 * x, x) @ x.mT
+
+    report = verify(flushes, {"x": X}, reference=lambda x: x @ x.mT, battery="values", settings=Settings(free=["x"]))
+    assert next(row for row in report.battery if row.name == "values_tiny").outcome is Outcome.FAIL
 
 
 def relu(x: Tensor) -> Tensor:
