@@ -66,7 +66,7 @@ def check(op: Any, sample: Any, battery: str) -> Report:
              for path, leaf in pytree.tree_flatten_with_path(value)[0]]  # fmt: skip
     wrt = [n for n, t in paths if isinstance(t, torch.Tensor) and t.requires_grad and t.is_floating_point()]
     plain = pytree.tree_map(lambda t: t.detach().clone() if isinstance(t, torch.Tensor) else t, given)
-    return verify(function, plain, wrt=wrt, battery=battery)
+    return verify(function, plain, wrt=wrt, battery=battery, settings=Settings())  # values as the database has them
 
 
 def judge(op: Any, dtype: torch.dtype, count: int) -> Found:
@@ -179,7 +179,8 @@ def _verified(case: cost.Case, scale: int, battery: str) -> Report:
 def _of_spec(one: Any, battery: str) -> Report:
     drawn = one.inputs()
     return verify(one.function, drawn.values, reference=one.reference, reference_backward=one.reference_backward,
-                  wrt=drawn.wrt, battery=battery, settings=Settings(sizes=one.sizes))  # fmt: skip
+                  wrt=drawn.wrt, battery=battery,
+                  settings=Settings(sizes=one.sizes, free=one.free, ranged=one.ranged))  # fmt: skip
 
 
 def main() -> int:

@@ -37,6 +37,7 @@ class Case:
         require_sensitivity: the format whose rounding every wider output and gradient must be able to show.
         nondet_tol: the largest difference between calls on the same inputs; None takes any.
         free: names of the tensor inputs that nobody gave values for.
+        ranged: a function gave the values, and families of values are drawn within their range.
         reference_backward_text: what the user calls it.
         folder: that targets which are paths are relative to.
         seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
@@ -57,6 +58,7 @@ class Case:
     battery: str | tuple[str, ...] = "none"
     sizes: tuple[Size, ...] = ()
     free: tuple[str, ...] = ()
+    ranged: bool = False
     nondet_tol: float | None = None
     expect: str = "covered"
     repeat: str = ""
@@ -179,7 +181,8 @@ def _verify(case: Case) -> Report:
             case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
             surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile, kinks=case.kinks,
             name=case.name, battery=case.battery,
-            settings=Settings(sizes=case.sizes, free=case.free, seed=case.seed, nondet_tol=case.nondet_tol),
+            settings=Settings(sizes=case.sizes, free=case.free, ranged=case.ranged, seed=case.seed,
+                              nondet_tol=case.nondet_tol),
         )  # fmt: skip
     return dataclasses.replace(
         report,

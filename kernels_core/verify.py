@@ -67,7 +67,7 @@ def verify(
         kinks: "accept" or "convention".
         name: of the case.
         battery: "all", "none" or names of items of the contract battery.
-        settings: of the battery.
+        settings: of the battery; by default families of values are drawn within the range of the given ones.
         audit: say what a pass shows: the sensitivity, and the precision audit, which can make a covered tensor suspect.
         diagnose: say more of a violation than its values show: hypotheses that need the reference, and the line.
 
@@ -107,7 +107,7 @@ def verify(
             subject = contract.Subject(
                 function, inputs, arguments, check, tuple(upstream), results, outputs, gradients,
                 frozenset(row.name for row in rows if row.verdict is Verdict.VIOLATED), again,
-                dataclasses.replace(settings or contract.Settings(), insist=_asks_for_a_family(battery)),
+                dataclasses.replace(settings or contract.Settings(ranged=True), insist=_asks_for_a_family(battery)),
             )  # fmt: skip
             tested = contract.run(subject, items, time.monotonic() - start)
     except KernelRaisedError as error:

@@ -13,6 +13,8 @@ from kernels_core.report import BatteryRow, Outcome
 
 _STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.NOT_APPLICABLE: "dim"}
 INDENT = 2
+FAMILY = "values_"
+FEWEST = 4  # rows that are put together
 _QUIET = (Outcome.PASS, Outcome.NOT_APPLICABLE)
 
 
@@ -35,9 +37,29 @@ def contract(console: Console, rows: Sequence[BatteryRow], *, brief: bool = Fals
     table.add_column("battery", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     table.add_column("evidence", ratio=1, overflow="fold")
-    for row in rows:
+    for row in _together(rows):
         table.add_row(row.name, Text(row.outcome.value, _STYLES.get(row.outcome, "yellow")), Text(row.evidence))
     put(console, table, INDENT)
+
+
+def _together(rows: Sequence[BatteryRow]) -> list[BatteryRow]:
+    """Return the rows with those that say little in one: families of values that pass, items that do not apply."""
+    families = [row for row in rows if row.outcome is Outcome.PASS and row.name.startswith(FAMILY)]
+    nothing = [row for row in rows if row.outcome is Outcome.NOT_APPLICABLE]
+    found = list(rows)
+    for group, name in ((families, f"{len(families)} families"), (nothing, f"{len(nothing)} items")):
+        if len(group) >= FEWEST:
+            place = found.index(group[0]) if group is families else len(found)
+            found.insert(place, BatteryRow(name, group[0].outcome, _names(group)))
+            found = [row for row in found if row not in group]
+    return found
+
+
+def _names(rows: Sequence[BatteryRow]) -> str:
+    """Return the names of rows, and what they all found where that is the same."""
+    same = {row.evidence for row in rows}
+    names = ", ".join(row.name.removeprefix(FAMILY) if row.outcome is Outcome.PASS else row.name for row in rows)
+    return f"{names}: {same.pop()} each" if len(same) == 1 else names
 
 
 def broken(rows: Sequence[BatteryRow]) -> bool:

@@ -21,12 +21,12 @@ import torch
 
 from kernels_core import tracing
 from kernels_core.battery.item import Finding
-from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
 from kernels_core.coverage import Element
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import ExactRefError
-from kernels_core.kernel import run_kernel
+from kernels_core.kernel import KernelRaisedError, run_kernel
 from kernels_core.reference import Check, Result
 from kernels_core.standin import functions_as_forwards
 
@@ -38,9 +38,9 @@ Found = Mapping[str, Tensor | None]
 class Extremes:
     """Judges a kernel on other values, and counts what was decided."""
 
-    def __init__(self, subject: Subject) -> None:
-        """Judge the kernel of `subject`."""
-        self.subject = subject
+    def __init__(self, subject: Subject, *, certain: bool = True) -> None:
+        """Judge the kernel of `subject`; where the values may not be legal inputs (not `certain`), faults are noted."""
+        self.subject, self.certain = subject, certain
         self.judgement = Judgement(subject)
         self.left_out: list[str] = []  # why whole draws were not judged
         self.total = self.undecided = self.without_value = 0
@@ -58,6 +58,11 @@ class Extremes:
             pytorch = _pytorch(subject, check)
         except ExactRefError as error:
             self.left_out.append(str(error).splitlines()[0])
+            return
+        except KernelRaisedError as error:
+            if self.certain:
+                raise
+            self.left_out.append(f"{error.raised.phase} raised {one_line(error.raised.message)}")
             return
         if why := _too_much_for_pytorch(subject, pytorch, results):
             self.left_out.append(why)
@@ -95,6 +100,9 @@ class Extremes:
 
     def finding(self) -> Finding:
         """Return what was seen; it passes where all that the reference has a value for was decided."""
+        if not self.certain:
+            self.judgement.remarks[:0] = self.judgement.faults
+            self.judgement.faults.clear()
         if self.left_out and not self.total:
             self.judgement.remarks.append(f"not judged: {self.left_out[0]}")
             return self.judgement.finding("")

@@ -38,6 +38,7 @@ class Settings:
         sizes: further sizes of the inputs, where they are free.
         nondet_tol: the largest difference between calls on the same inputs; None takes any, and reports it.
         free: names of the tensor inputs that nobody gave values for, so that families of values may be tried.
+        ranged: values that were given, by a function or from Python, may be drawn anew within their range.
         seed: of those.
         insist: the items were asked for by name, so that a family of values is judged by its intervals alone.
     """
@@ -45,6 +46,7 @@ class Settings:
     sizes: Sequence[Size] = ()
     nondet_tol: float | None = None
     free: Collection[str] = ()
+    ranged: bool = False
     seed: int = 0
     insist: bool = False
 

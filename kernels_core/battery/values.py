@@ -1,6 +1,7 @@
 """Families of values: the plain comparison again, with inputs that show what friendly numbers hide.
 
-Only inputs that nobody gave values for are drawn anew. Whether a kernel can be held to the intervals there is the
+Only inputs that nobody gave values for are drawn anew; where a function or a Python program gave all of them, numbers
+within their range. Whether a kernel can be held to the intervals there is the
 business of `extremes.py`. What the bounds cannot is said and never counted as covered.
 """
 
@@ -95,6 +96,8 @@ def _floating(subject: Subject) -> list[str]:
 
 def _judged(subject: Subject, draws: Iterable[tuple[str, Draw]]) -> Finding:
     floating = _floating(subject)
+    if not floating and subject.settings.ranged:
+        return _judged_within(subject, draws)
     if not floating:
         return not_applicable("every value is given")
     extremes = Extremes(subject)
@@ -102,6 +105,30 @@ def _judged(subject: Subject, draws: Iterable[tuple[str, Draw]]) -> Finding:
         names = floating[:1] if label == "masked" else floating
         extremes.look(label, {n: _drawn(draw, subject.check.tensors[n]) for n in names})
     return extremes.finding()
+
+
+def _judged_within(subject: Subject, draws: Iterable[tuple[str, Draw]]) -> Finding:
+    """Draw numbers within the range of those that were given; what fails is noted, for they may have a structure."""
+    given = {n: t for n, t in subject.check.tensors.items() if t.is_floating_point()}
+    extremes = Extremes(subject, certain=subject.settings.insist)
+    seen: set[str] = set()
+    for label, draw in draws:
+        within = {n: _within(_drawn(draw, t), t.detach()) for n, t in given.items()}
+        changed = {n: t for n, t in within.items() if t is not None}
+        if changed:
+            seen.update(changed)
+            extremes.look(f"{label}, {', '.join(changed)} drawn in the range given", changed)
+    return extremes.finding() if seen else not_applicable("the given values have another range")
+
+
+def _within(drawn: Tensor, given: Tensor) -> Tensor | None:
+    """Return the drawn numbers, those out of range replaced by the given ones; None where most are."""
+    known = given[given.isfinite()].to(torch.float64)
+    if not known.numel():
+        return None
+    wide = drawn.to(torch.float64)
+    inside = (wide >= known.min()) & (wide <= known.max())
+    return torch.where(inside, drawn, given) if 2 * int(inside.sum()) > inside.numel() else None
 
 
 def _drawn(draw: Draw, like: Tensor) -> Tensor:

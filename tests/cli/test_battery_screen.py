@@ -29,3 +29,24 @@ def test_only_findings_are_shown_beside_a_violated_tensor():
     assert "unwritten" in text
     assert "mutation" not in text
     assert "vmap" not in text
+
+
+def screen(rows):
+    stream = io.StringIO()
+    contract(on(stream), rows)
+    return " ".join(stream.getvalue().split())
+
+
+def test_families_that_pass_and_items_that_do_not_apply_are_one_row_each():
+    families = [BatteryRow(f"values_{name}", Outcome.PASS, "12 elements") for name in ("a", "b", "c", "d")]
+    nothing = [BatteryRow(name, Outcome.NOT_APPLICABLE, f"no {name}") for name in ("p", "q", "r", "s")]
+    failed = BatteryRow("values_e", Outcome.FAIL, "3 of 12")
+    text = screen([*nothing, *families, failed])
+    assert "4 families pass a, b, c, d: 12 elements each" in text
+    assert "4 items not applicable p, q, r, s" in text
+    assert "values_e fail 3 of 12" in text
+
+
+def test_few_rows_keep_what_they_say():
+    text = screen([BatteryRow(name, Outcome.NOT_APPLICABLE, f"no {name}") for name in ("p", "q", "r")])
+    assert "p not applicable no p" in text

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from kernels_core.battery.frozen import subsets
-from tests.core.battery.planted import require_caught, require_left_alone, seeded
+from tests.core.battery.planted import kernel, require_caught, require_left_alone, seeded
 
-
-class Multiply(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a * b
-
-    @staticmethod
-    def backward(ctx, grad):
-        a, b = ctx.saved_tensors
-        first, second = ctx.needs_input_grad
-        return grad * b if first else None, grad * a if second else None
-
-
-class AsksForTheOtherInput(Multiply):
-    @staticmethod
-    def backward(ctx, grad):
-        a, b = ctx.saved_tensors
-        first, second = ctx.needs_input_grad
-        return grad * b if second else None, grad * a if first else None
+Multiply, multiply = kernel("Multiply"), kernel("multiply")
 
 
 class SavesOnlyForGradients(Multiply):
@@ -39,12 +18,9 @@ class SavesOnlyForGradients(Multiply):
 INPUTS = {"a": seeded(3, 4), "b": seeded(3, 4, seed=1)}
 
 
-def multiply(a, b):
-    return a * b
-
-
 def test_gradient_that_depends_on_the_wrong_input_is_caught():
-    require_caught(AsksForTheOtherInput, "frozen_inputs", INPUTS, "only a differentiated: 12 of 12 elements of grad_a")
+    evidence = "only a differentiated: 12 of 12 elements of grad_a"
+    require_caught(kernel("AsksForTheOtherInput"), "frozen_inputs", INPUTS, evidence)
     require_left_alone(Multiply, "frozen_inputs", INPUTS)
 
 

@@ -5,72 +5,57 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernels_core.battery.layouts import LAYOUTS, differs, offset, padded_rows, reversed_order
 from kernels_core.report import Outcome
-from tests.core.battery.planted import require_caught, require_left_alone, seeded
+from tests.core.battery.planted import kernel, require_caught, require_left_alone, seeded
+
+Sine, sine = kernel("Sine"), kernel("sine")
 
 
-def walk(tensor: torch.Tensor) -> torch.Tensor:
-    """Read the memory from the first element on as if it were contiguous, up to its end."""
-    size = tensor.untyped_storage().nbytes() // tensor.element_size()
-    memory = torch.as_strided(tensor, (size,), (1,), 0)
-    place = (tensor.storage_offset() + torch.arange(tensor.numel())).clamp(max=size - 1)
-    return memory[place].reshape(tensor.shape)
-
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return 2 * x * grad
-
-
-class WalksOverGradient(Square):
-    @staticmethod
-    def backward(ctx, grad):
-        return Square.backward(ctx, walk(grad))
-
-
-class WalksOverInput(Square):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return walk(x) * walk(x)
-
-
-class AsksForContiguousInput(Square):
+class AsksForContiguousInput(Sine):
     @staticmethod
     def forward(ctx, x):
         if not x.is_contiguous():
             raise ValueError("x must be contiguous")
-        return Square.forward(ctx, x)
-
-
-def square(x):
-    return x * x
+        return Sine.forward(ctx, x)
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 6), (2, 3, 4, 5)])
 def test_gradient_read_as_contiguous_is_caught(shape: tuple[int, ...]):
-    options = {"inputs": {"x": seeded(*shape)}, "reference": square}
-    require_caught(WalksOverGradient, "grad_output_layout", evidence="grad_x violated", **options)
-    require_left_alone(Square, "grad_output_layout", **options)
+    options = {"inputs": {"x": seeded(*shape)}, "reference": sine}
+    require_caught(kernel("ReadsGradAsContiguous"), "grad_output_layout", evidence="grad_x violated", **options)
+    require_left_alone(Sine, "grad_output_layout", **options)
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 6), (2, 3, 4, 5)])
 def test_input_read_as_contiguous_is_caught(shape: tuple[int, ...]):
-    options = {"inputs": {"x": seeded(*shape)}, "reference": square}
-    require_caught(WalksOverInput, "input_layout", evidence="of output violated", **options)
-    require_left_alone(Square, "input_layout", **options)
+    options = {"inputs": {"x": seeded(*shape)}, "reference": sine}
+    require_caught(kernel("ReadsInputAsContiguous"), "input_layout", evidence="of output violated", **options)
+    require_left_alone(Sine, "input_layout", **options)
+
+
+def test_every_layout_holds_the_values_in_another_memory():
+    given = seeded(2, 3, 4, 5)
+    for name, layout in LAYOUTS.items():
+        assert torch.equal(layout(given), given), name
+        assert differs(layout(given), given), name
+    assert offset(given).storage_offset() > 100
+    assert padded_rows(given).stride()[-2] > 100
+    assert reversed_order(given).stride()[0] == 1
+
+
+def test_kernel_that_takes_overlapping_rows_for_rows_of_their_own_is_caught():
+    class TakesRowsToBeApart(Sine):
+        @staticmethod
+        def forward(ctx, x):
+            return Sine.forward(ctx, x if x.stride() != (1, 1) else torch.zeros_like(x))
+
+    require_caught(TakesRowsToBeApart, "input_layout", {"x": seeded(4, 6)}, "overlapping: ", reference=sine)
 
 
 def test_kernel_that_asks_for_contiguous_inputs_has_refused():
     row = require_left_alone(
-        AsksForContiguousInput, "input_layout", {"x": seeded(4, 6)}, Outcome.REFUSED, reference=square
+        AsksForContiguousInput, "input_layout", {"x": seeded(4, 6)}, Outcome.REFUSED, reference=sine
     )
     assert "x must be contiguous" in row.evidence
 

@@ -9,23 +9,10 @@ import pytest
 import torch
 
 from kernels_core.report import Outcome
-from tests.core.battery.planted import require_caught, require_left_alone, seeded
+from tests.core.battery.planted import kernel, require_caught, require_left_alone, seeded
 
-
-class Sine(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.sin(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return torch.cos(x) * grad
-
-
-def sine(x):
-    return torch.sin(x)
+Sine, sine = kernel("Sine"), kernel("sine")
+UsesUpWhatItKeeps = kernel("UsesUpWhatItKeeps")
 
 
 def accumulating() -> type[torch.autograd.Function]:
@@ -66,18 +53,7 @@ def caching(*, by_values: bool) -> type[torch.autograd.Function]:
     return Caches
 
 
-class ScalesWhatItKeeps(Sine):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.factor = torch.cos(x)
-        return torch.sin(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return ctx.factor.mul_(grad).clone()
-
-
-class FreesWhatItKeeps(ScalesWhatItKeeps):
+class FreesWhatItKeeps(UsesUpWhatItKeeps):
     @staticmethod
     def backward(ctx, grad):
         result = ctx.factor * grad
@@ -120,7 +96,7 @@ def test_cache_by_address_is_caught_and_one_by_values_is_not():
 
 def test_kept_tensor_that_a_backward_uses_up_is_caught():
     evidence = "the second backward of a graph: 12 of 12 elements of grad_x violated"
-    require_caught(ScalesWhatItKeeps, "retained_graph", X, evidence)
+    require_caught(UsesUpWhatItKeeps, "retained_graph", X, evidence, reference=sine)
     require_left_alone(Sine, "retained_graph", X)
 
 

@@ -71,8 +71,31 @@ def test_wrong_value_inside_the_domain_is_caught_beside_elements_without_one() -
 
 
 def test_values_that_somebody_gave_are_not_drawn_anew() -> None:
-    report = verify(square, {"x": X}, battery=["values_ties"])
+    report = verify(square, {"x": X}, battery=["values_ties"], settings=Settings())
     assert (report.battery[0].outcome, report.battery[0].evidence) == (Outcome.NOT_APPLICABLE, "every value is given")
+
+
+def test_values_of_a_program_are_drawn_anew_within_their_range_and_faults_are_noted() -> None:
+    faulty, given = kernel("doubles_ties", "value_faults.py"), [torch.linspace(-3, 3, 78)]
+    report = exactref.check(faulty, given, reference=square, battery="values")
+    rows = {row.name: row for row in report.battery}
+    assert report.verdict is Verdict.COVERED
+    assert rows["values_ties"].outcome is Outcome.NOTED
+    assert rows["values_ties"].evidence.startswith("ties, x drawn in the range given: ")
+    assert rows["values_offset"].evidence == "the given values have another range"
+    assert exactref.check(faulty, given, reference=square, battery=["values_ties"]).verdict is Verdict.VIOLATED
+
+
+def test_kernel_that_raises_at_values_that_it_was_not_given_is_not_judged() -> None:
+    def increasing(x: Tensor) -> Tensor:
+        if bool((x[1:] <= x[:-1]).any()):
+            raise ValueError("x must increase")
+        return x * x
+
+    report = exactref.check(increasing, [torch.linspace(-3, 3, 78)], reference=square, battery="values")
+    assert report.verdict is Verdict.COVERED
+    ties = next(row for row in report.battery if row.name == "values_ties")
+    assert ties.evidence == "not judged: forward raised ValueError: x must increase"
 
 
 class FromTheOutput(torch.autograd.Function):
