@@ -66,7 +66,10 @@ def gradcheck(
     ] = None,
     reference_backward: Annotated[str | None, typer.Option(help="A declared backward.")] = None,
     seed: Annotated[int, typer.Option(help="Of inputs and upstream gradients.")] = 0,
-    profile: Annotated[str | None, typer.Option(help="Arithmetic profile; ieee on cpu, cuda on cuda.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="NAME or NAME,KNOB=VALUE,...; PyTorch's own arithmetic on the device if none.")
+    ] = None,
+    bound: Annotated[str | None, typer.Option(help="worst-case or probabilistic.")] = None,
     kinks: Annotated[str, typer.Option(help="accept or convention.")] = "accept",
     wrt: Annotated[list[str] | None, typer.Option(help="Differentiate these inputs only: A,B.")] = None,
     mode: Annotated[str | None, typer.Option(help="train or eval, of a module; the one that it is in if none.")] = None,
@@ -89,7 +92,7 @@ def gradcheck(
     asked = quick.Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
         kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes, mode, without or (), nondet_tol,
-        surrogate,
+        surrogate, bound,
     )  # fmt: skip
     raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx), reproduce))
 

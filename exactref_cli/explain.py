@@ -77,7 +77,8 @@ def explain(case: Case) -> Explanation:
     drawn = _without_elements(case)
     check = engine.prepared(
         case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
-        surrogate=case.surrogate, wrt=drawn.wrt, profile=case.profile, kinks=case.kinks,
+        surrogate=case.surrogate, wrt=drawn.wrt, profile=case.profile,
+        bound=case.bound, kinks=case.kinks,
     )  # fmt: skip
     inputs, plain = tuple(_inputs(case, drawn, check)), _plain(drawn.values)
     items = tuple(item.name for item in select(case.battery))

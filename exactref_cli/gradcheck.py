@@ -12,11 +12,12 @@ from typing import Any
 import yaml
 
 from exactref_cli import inputs, schema, shapes, signature, sizes, structure, target, templates, yaml_lines
-from exactref_cli.plan import default_profile
 from exactref_cli.run import Case, missing_device
 from kernels_core.battery import Size, select
 from kernels_core.errors import UsageError, nearest
 from kernels_core.modules import MODES, ModuleKernel
+from kernels_core.profiles import AUTO, resolve
+from kernels_core.profiles.knobs import WORST_CASE
 
 SIZES = "sizes"  # the item of the battery that varies sizes
 
@@ -43,6 +44,7 @@ class Options:
     without: Sequence[str] = ()
     nondet_tol: float | None = None
     surrogate: bool = False
+    bound: str | None = None
 
 
 def cases(options: Options) -> list[Case]:
@@ -53,6 +55,7 @@ def cases(options: Options) -> list[Case]:
         UsageError: an option does not fit the kernel, or no shapes were found.
     """
     _require_words(options)
+    _require_arithmetic(options)
     _require_items(options)
     here = Path.cwd()
     kernel = target.load_kernel(options.target, here, options.mode)
@@ -75,7 +78,7 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str, *, vary
     for text in options.values:
         words += ["--values", text]
     words += ["--dtype", dtype, "--seed", str(options.seed)]
-    for key in ("reference", "reference_backward", "profile", "require_sensitivity"):
+    for key in ("reference", "reference_backward", "profile", "bound", "require_sensitivity"):
         if getattr(options, key) is not None:
             words += [f"--{key.replace('_', '-')}", getattr(options, key)]
     words += ["--device", options.device] * (options.device != "cpu")
@@ -139,7 +142,8 @@ def _case(
         reference_backward_text=options.reference_backward or "",
         seed=options.seed,
         device=options.device,
-        profile=options.profile or default_profile(options.device),
+        profile=options.profile,
+        bound=options.bound,
         kinks=options.kinks,
         battery=_items(options),
         nondet_tol=options.nondet_tol,
@@ -278,9 +282,14 @@ def _require_items(options: Options) -> None:
         raise UsageError("--surrogate: wanted a --reference-backward that is the surrogate, found none")
 
 
-def _require_words(options: Options) -> None:
-    from kernels_core.profiles import PROFILES
+def _require_arithmetic(options: Options) -> None:
+    try:
+        resolve(options.profile or AUTO, options.bound or WORST_CASE)
+    except UsageError as error:
+        raise UsageError(f"--{error}") from None
 
+
+def _require_words(options: Options) -> None:
     asked: list[tuple[str, str, tuple[str, ...]]]
     asked = [("--dtype", dtype, schema.FLOAT_DTYPES) for dtype in options.dtype]
     asked.append(("--kinks", options.kinks, ("accept", "convention")))
@@ -288,8 +297,6 @@ def _require_words(options: Options) -> None:
         asked.append(("--require-sensitivity", options.require_sensitivity, schema.NARROWER))
     if options.mode is not None:
         asked.append(("--mode", options.mode, MODES))
-    if options.profile is not None:
-        asked.append(("--profile", options.profile, tuple(PROFILES)))
     if wrong := inputs.wrong_device(options.device):
         raise UsageError(f"--device: {wrong}")
     for option, word, known in asked:

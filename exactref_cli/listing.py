@@ -17,7 +17,9 @@ def listing() -> dict[str, list[dict[str, str]]]:
 
     return {
         "references": [row for name, entry in catalogue().items() for row in _references(name, entry)],
-        "profiles": [{"profile": name, "grants": profile.grants} for name, profile in PROFILES.items()],
+        "profiles": [
+            {"profile": name, "grants": profile.grants, "source": profile.source} for name, profile in PROFILES.items()
+        ],
         "operations": [{"operation": name} for name in sorted(registry()) if name.startswith(_PYTORCH)],
     }
 

@@ -18,6 +18,7 @@ from exactref_cli.schema import (
     Input,
     Spec,
     one_of,
+    require_profile,
     require_size,
     require_text,
     shape_of_list,
@@ -200,7 +201,7 @@ def _axis_contradictions(axis: str, values: list[Any]) -> Iterator[tuple[yaml_li
     checkers: dict[str, Callable[[Any], Any]] = {
         "dtype": one_of(FLOAT_DTYPES),
         "device": require_text,
-        "profile": require_text,
+        "profile": require_profile,
     }
     check = checkers[axis] if axis in checkers else require_size
     for place, value in enumerate(values):

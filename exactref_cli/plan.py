@@ -14,6 +14,8 @@ from exactref_cli import inputs, schema, sizes, spec, target
 from exactref_cli.run import Case
 from kernels_core.battery import Size
 from kernels_core.errors import SpecError, TargetError, UsageError, nearest
+from kernels_core.profiles import AUTO, resolve
+from kernels_core.profiles.knobs import WORST_CASE
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -104,11 +106,6 @@ def requiring(cases: list[Case], required: str | None) -> list[Case]:
     return [dataclasses.replace(case, require_sensitivity=required) for case in cases]
 
 
-def default_profile(device: str) -> str:
-    """Return the arithmetic that is assumed on a device where nobody says."""
-    return "cuda" if device.startswith("cuda") else "ieee"
-
-
 def _load(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[str]) -> dict[str, Any]:
     loaders: dict[str, Callable[[str, Path], Any]] = {
         "function": functools.partial(target.load_kernel, mode=check.mode),
@@ -128,15 +125,15 @@ def _load(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[s
 
 
 def _require_profiles(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[str]) -> None:
-    from kernels_core.profiles import PROFILES
-
     asked = [(("profile",), check.profile), *((("matrix", "profile"), p) for p in check.matrix.get("profile", []))]
-    for path, name in asked:
-        if name is not None and name not in PROFILES:
-            where = file.where("checks", place, *path)
-            label = ".".join(path)
-            mistakes.append(f"{where}: checks[{place}].{label}: wanted one of {', '.join(PROFILES)}, "
-                            f"found {name!r}{nearest(name, PROFILES)}")  # fmt: skip
+    for path, profile in asked:
+        try:
+            resolve(AUTO if profile is None else profile, check.bound or WORST_CASE)
+        except UsageError as error:
+            key, _, text = str(error).partition(": ")
+            path = ("bound",) if key == "bound" else path
+            where, label = file.where("checks", place, *path), ".".join(path)
+            mistakes.append(f"{where}: checks[{place}].{label}: {text.replace(chr(10), '; ')}")
 
 
 def _require_devices(file: spec.SpecFile, place: int, check: schema.Check, mistakes: list[str]) -> None:
@@ -170,7 +167,8 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             surrogate=check.surrogate,
             seed=seed,
             device=device,
-            profile=combination.get("profile") or check.profile or default_profile(device),
+            profile=combination.get("profile", check.profile),
+            bound=check.bound,
             kinks=check.kinks,
             require_sensitivity=check.require_sensitivity,
             battery=check.battery,
@@ -183,7 +181,8 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
 
 
 def _suffix(combination: Mapping[str, Any]) -> str:
-    return "[" + ",".join(f"{key}={value}" for key, value in combination.items()) + "]" if combination else ""
+    marks = (f"{key}={schema.profile_text(value) if key == 'profile' else value}" for key, value in combination.items())
+    return "[" + ",".join(marks) + "]" if combination else ""
 
 
 def _label(place: Iterable[str | int]) -> str:

@@ -43,7 +43,8 @@ def _score(case: Case, limit: int) -> Score:
         drawn = case.inputs()
         laboratory = Laboratory(
             case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
-            surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile, kinks=case.kinks,
+            surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile,
+            bound=case.bound, kinks=case.kinks,
         )  # fmt: skip
         return power(laboratory, limit)
 

@@ -76,7 +76,7 @@ def _smallest(case: run.Case) -> Reproducer:
     drawn = case.inputs()
     options: dict[str, Any] = {
         "reference": case.reference, "reference_backward": case.reference_backward, "surrogate": case.surrogate,
-        "wrt": drawn.wrt, "profile": case.profile, "kinks": case.kinks,
+        "wrt": drawn.wrt, "profile": case.profile, "bound": case.bound, "kinks": case.kinks,
     }  # fmt: skip
     verify = functools.partial(
         engine.verify, case.function, seed=case.seed, name=case.name, audit=False, diagnose=False, **options
@@ -183,7 +183,9 @@ def spec(found: Reproducer, folder: Path) -> str:
         check["reference"] = _target(case.reference_text, case.folder, folder)
     if case.reference_backward_text:
         check["reference_backward"] = _target(case.reference_backward_text, case.folder, folder)
-    check |= {"seed": case.seed, "profile": case.profile, "kinks": case.kinks, "battery": "none"}
+    profile = "auto" if found.report.arithmetic.reason else found.report.profile
+    check |= {"seed": case.seed, "profile": profile, "kinks": case.kinks, "battery": "none"}
+    check |= {"bound": case.bound} if case.bound is not None else {}
     check |= {"surrogate": True} if case.surrogate else {}
     check["inputs"] = {name: _input(name, value, found.wrt) for name, value in found.inputs.items()}
     return yaml.safe_dump({"version": 1, "checks": [check]}, sort_keys=False, default_flow_style=None, width=100)

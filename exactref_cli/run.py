@@ -15,6 +15,7 @@ from exactref_cli.inputs import Drawn, Input
 from kernels_core import verify as engine
 from kernels_core.battery import Settings, Size
 from kernels_core.errors import AssumptionError, ExactRefError, TargetError
+from kernels_core.profiles.knobs import Given
 from kernels_core.report import Report, Verdict
 from kernels_core.sensitivity import insensitive
 
@@ -40,7 +41,7 @@ class Case:
         ranged: a function gave the values, and families of values are drawn within their range.
         reference_backward_text: what the user calls it.
         folder: that targets which are paths are relative to.
-        seed, device, profile, kinks, reference_backward, surrogate: as the engine takes them.
+        seed, device, profile, bound, kinks, reference_backward, surrogate: as the engine takes them.
     """
 
     name: str
@@ -53,7 +54,8 @@ class Case:
     surrogate: bool = False
     seed: int = 0
     device: str = "cpu"
-    profile: str = "ieee"
+    profile: Given | None = None
+    bound: str | None = None
     kinks: str = "accept"
     battery: str | tuple[str, ...] = "none"
     sizes: tuple[Size, ...] = ()
@@ -179,8 +181,8 @@ def _verify(case: Case) -> Report:
         drawn = case.inputs()
         report = engine.verify(
             case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
-            surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile, kinks=case.kinks,
-            name=case.name, battery=case.battery,
+            surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile,
+            bound=case.bound, kinks=case.kinks, name=case.name, battery=case.battery,
             settings=Settings(sizes=case.sizes, free=case.free, ranged=case.ranged, seed=case.seed,
                               nondet_tol=case.nondet_tol),
         )  # fmt: skip

@@ -10,6 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from kernels_core.battery import ITEMS
 from kernels_core.errors import nearest
+from kernels_core.profiles import AUTO, PROFILES, resolve
+from kernels_core.profiles.knobs import ACCUMULATORS, BOUNDS
+from kernels_core.profiles.knobs import INPUTS as MATMUL_INPUTS
 
 FLOAT8_DTYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", *FLOAT8_DTYPES)
@@ -92,6 +95,36 @@ def require_text(value: Any) -> str:
     return value
 
 
+def require_profile(value: Any) -> str | dict[str, Any]:
+    """Return a profile as specs write it, refuse what is neither text nor a mapping; what it says is read later."""
+    if not isinstance(value, (str, dict)):
+        raise _refuse("the name of a profile, or a mapping of a name and knobs", value)
+    return value
+
+
+def profile_text(value: str | dict[str, Any]) -> str:
+    """Return a profile of the matrix in one word, as commands write it."""
+    return value if isinstance(value, str) else resolve(value).title
+
+
+def _profile_schema() -> dict[str, Any]:
+    knobs: dict[str, Any] = {
+        "name": {"enum": [*PROFILES, AUTO]},
+        "accumulate": {"enum": list(ACCUMULATORS)},
+        "split_k": {"type": "integer", "minimum": 1},
+        "flush_subnormals": {"type": "boolean"},
+        "function_ulp": {"type": ["number", "object"]},
+        "matmul_input": {"enum": list(MATMUL_INPUTS)},
+        "order": {"type": "string", "pattern": "^(any|sequential|pairwise|blocked:[1-9][0-9]*)$"},
+    }
+    return {
+        "anyOf": [
+            {"type": "string", "pattern": f"^({'|'.join([*PROFILES, AUTO])})(,[a-z_]+=[^,]+)*$"},
+            {"type": "object", "properties": knobs, "additionalProperties": False},
+        ]
+    }
+
+
 def shape_of_list(values: Any) -> tuple[int, ...]:
     """Return the shape of nested lists of numbers.
 
@@ -116,6 +149,7 @@ Size = Annotated[int, PlainValidator(require_size), WithJsonSchema({"type": "int
 SizeOrName = Annotated[int | str, PlainValidator(_size_or_name), WithJsonSchema({"type": ["integer", "string"]})]
 Target = Annotated[str, PlainValidator(_target), WithJsonSchema({"type": "string", "pattern": "^.+:.+$"})]
 Values = Annotated[str | list[Any], PlainValidator(_values), WithJsonSchema({"type": ["string", "array"]})]
+Profile = Annotated[str | dict[str, Any], PlainValidator(require_profile), WithJsonSchema(_profile_schema())]
 Battery = Annotated[
     str | tuple[str, ...],
     PlainValidator(_battery),
@@ -174,7 +208,8 @@ class Check(_Strict):
     inputs: dict[str, Input] | None = None
     inputs_from: Target | None = None
     matrix: dict[str, list[Any]] = {}
-    profile: str | None = None
+    profile: Profile | None = None
+    bound: _choice(*BOUNDS) = None  # type: ignore[valid-type]
     battery: Battery = "none"
     mode: _choice("train", "eval") = None  # type: ignore[valid-type]
     kinks: _choice("accept", "convention") = "accept"  # type: ignore[valid-type]

@@ -38,8 +38,8 @@ class Check:
         reference: Reference,
         arguments: Mapping[str, Any],
         *,
-        profile: Given = "ieee",
-        bound: str = "worst-case",
+        profile: Given | None = None,
+        bound: str | None = None,
         wrt: Sequence[str] | None = None,
         kinks: str = "accept",
         budget: Budget | None = None,
@@ -47,7 +47,7 @@ class Check:
         """Bind the reference to arguments by name.
 
         Raises:
-            UsageError: an unknown profile, kink mode or input name.
+            UsageError: an unknown profile, knob, bound, kink mode or input name.
         """
         self.reference, self.arguments = reference, arguments
         self.tensors = tracing.named_tensors(arguments)
@@ -57,12 +57,18 @@ class Check:
                 raise UsageError(
                     f"{name}: {kind} are not supported\ngive floating, integer or boolean tensors with values"
                 )
-        self.profile = resolve(profile, bound)
+        self.profile = resolve(
+            reference.profile if profile is None else profile,
+            reference.bound if bound is None else bound,
+            self.device,
+            {t.dtype for t in self.tensors.values()},
+        )
         if kinks not in ("accept", "convention"):
             raise UsageError(f'kinks: expected "accept" or "convention", got {kinks!r}')
         self.kinks, self.budget = kinks, budget or Budget()
         self.wrt = self._differentiated(wrt)
         self.declared_program: Program | None = None  # of the declared backward, once it was traced
+        self.failure = 0.0  # largest probability that a grant given so far does not hold (growth.py)
 
     def _differentiated(self, wrt: Sequence[str] | None) -> list[str]:
         floating = [name for name, t in self.tensors.items() if t.is_floating_point()]
@@ -225,6 +231,7 @@ class Check:
         except Exception:
             tracing.require_callable(self.reference.function, self.arguments)
             raise
+        self.failure += filtered.failure
         at_kinks = (
             run_filter(program, inputs, self.profile, kinks=True, rad=False) if self._has_kinks(filtered) else None
         )
@@ -281,6 +288,7 @@ class Check:
         self.declared_program = program
         given = {**inputs, **stored}
         filtered = run_filter(program, {name: given[name] for name in program.inputs}, self.profile)
+        self.failure += filtered.failure
         found = {}
         for label in program.outputs:
             result, meta = traced[label], program.output_metas.get(label)

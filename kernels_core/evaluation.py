@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from kernels_core.arithmetic import DISCRETE, Arithmetic, Local
 from kernels_core.doubles.evaluation import about_mid, refined
 from kernels_core.enclosure import Enclosure, all_finite, exactly
+from kernels_core.flushing import flushed
 from kernels_core.program import Ref, Step, replace_refs
 from kernels_core.rules import registry
 from kernels_core.saturation import limited
@@ -51,7 +52,17 @@ def apply_rule(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], lo
     results = list(result) if isinstance(result, (tuple, list)) else [result]
     settled = [value if value is None else _settled(step, value, operands) for value in results]
     stored = [_stored(step, output, value) for output, value in enumerate(settled)]
-    return refined(step, args, kwargs, operands, stored, local) if local.arithmetic.doubles else stored
+    if local.arithmetic.doubles:
+        return refined(step, args, kwargs, operands, stored, local)
+    return flushed_results(step, stored) if local.flushes else stored
+
+
+def flushed_results(step: Step, values: Sequence[Enclosure | None]) -> list[Enclosure | None]:
+    """Return the results of a step as they may be flushed."""
+    return [
+        value if value is None or meta is None else flushed(value, meta.dtype)
+        for value, meta in zip(values, step.metas, strict=True)
+    ]
 
 
 def _stored(step: Step, output: int, value: Enclosure | None) -> Enclosure | None:

@@ -24,9 +24,10 @@ import torch
 from kernels_core.arithmetic import Arithmetic
 from kernels_core.assembly import keep_freed_memory
 from kernels_core.doubles.evaluation import evaluates
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.errors import InvariantError
 from kernels_core.evaluation import Values, evaluate_step
+from kernels_core.flushing import flushed
 from kernels_core.free_signs import unknown_rads, without_free_signs
 from kernels_core.fusion import fused
 from kernels_core.profiles import Profile
@@ -77,7 +78,7 @@ def run_filter(
     """
     keep_freed_memory()
     wide = _has_float64_step(program)
-    if wide and evaluates(program):
+    if wide and not profile.flush_subnormals and evaluates(program):
         return _run_in_doubles(program, inputs, profile, kinks=kinks, rad=rad)
     return _run(program, inputs, profile, kinks=kinks, rad=rad, wide=wide)
 
@@ -125,12 +126,16 @@ def _run(
 ) -> Filtered:
     program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
     arithmetic = Arithmetic(profile, kinks=kinks)
-    values = _evaluate(program, _start(program, inputs), arithmetic)
+
+    def start() -> Values:
+        values = _start(program, inputs)
+        return _flushed(values) if profile.flush_subnormals else values
 
     def turned(bit: int) -> dict[str, Enclosure]:
         other = Arithmetic(profile, kinks=kinks, turned=bit)
-        return _outputs(program, _evaluate(program, _start(program, inputs), other))
+        return _outputs(program, _evaluate(program, start(), other))
 
+    values = _evaluate(program, start(), arithmetic)
     found = without_free_signs(_outputs(program, values), arithmetic.vectors, turned)
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
     if rad and (arithmetic.rad_lost or wide):
@@ -164,6 +169,11 @@ def _start(program: Program, inputs: Mapping[str, torch.Tensor | Enclosure]) -> 
     for number, tensor in program.constants.items():
         values[Ref(number)] = Enclosure(tensor)
     return values
+
+
+def _flushed(values: Values) -> Values:
+    """Return inputs and constants as a kernel may read them."""
+    return Values({ref: flushed(exactly(v.mid), v.mid.dtype) if v.bound is None else v for ref, v in values.items()})
 
 
 def _evaluate(program: Program, values: Values, arithmetic: Arithmetic) -> Values:

@@ -19,7 +19,8 @@ from kernels_core import tracing
 from kernels_core.callee import plain_function, title_of
 from kernels_core.check import Check
 from kernels_core.errors import UsageError, nearest
-from kernels_core.profiles import Profile
+from kernels_core.profiles import AUTO
+from kernels_core.profiles.knobs import WORST_CASE, Given
 from kernels_core.result import Result
 
 __all__ = ["Check", "Reference", "Result", "reference"]
@@ -40,6 +41,8 @@ class Reference:
         keeps: the function that returns everything a fused forward stores for its backward, (out, logsumexp) say, where
             `function` returns less; `backward_covers` takes it when it is given that many outputs.
         algorithms: named variants that differ in rounding, reached as attributes.
+        profile: what arithmetic kernels may use where a call does not say.
+        bound: "worst-case" or "probabilistic".
     """
 
     function: Callable[..., Any]
@@ -48,6 +51,8 @@ class Reference:
     surrogate: bool = False
     keeps: Callable[..., Any] | None = None
     algorithms: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
+    profile: Given = AUTO
+    bound: str = WORST_CASE
 
     def __repr__(self) -> str:
         """Return "Reference(matmul(A, B))"."""
@@ -78,7 +83,7 @@ class Reference:
     def backward(
         self,
         *args: Any,
-        profile: str | Profile = "ieee",
+        profile: Given | None = None,
         wrt: Sequence[str] | None = None,
         kinks: str = "accept",
         **kwargs: Any,
@@ -87,7 +92,7 @@ class Reference:
 
         Args:
             args: the inputs, then the upstream gradient (a tuple of them, in output order, for several outputs).
-            profile: arithmetic profile.
+            profile: arithmetic profile, with knobs where wanted (profiles/knobs.py); the reference's own by default.
             wrt: names of the inputs to differentiate; all floating tensors by default.
             kinks: "accept" any element of the subdifferential interval at a kink, or insist on PyTorch's "convention".
             kwargs: further inputs by name.
@@ -102,7 +107,7 @@ class Reference:
         self,
         *args: Any,
         tangents: Mapping[str, Tensor],
-        profile: str | Profile = "ieee",
+        profile: Given | None = None,
         kinks: str = "accept",
         **kwargs: Any,
     ) -> dict[str, Result]:
@@ -113,7 +118,7 @@ class Reference:
         Args:
             args: the inputs.
             tangents: by input name; an input without one is constant.
-            profile: arithmetic profile.
+            profile: arithmetic profile, with knobs where wanted (profiles/knobs.py); the reference's own by default.
             kinks: as in `backward`.
             kwargs: further inputs by name.
         """
@@ -123,7 +128,7 @@ class Reference:
     def double_backward(
         self,
         *args: Any,
-        profile: str | Profile = "ieee",
+        profile: Given | None = None,
         wrt: Sequence[str] | None = None,
         kinks: str = "accept",
         **kwargs: Any,
@@ -135,7 +140,7 @@ class Reference:
         Args:
             args: the inputs, the upstream gradient (a tuple for several outputs), and {"grad_X": vector_X}, the
                 upstream gradients of second order; a gradient without one is left out of s.
-            profile: arithmetic profile.
+            profile: arithmetic profile, with knobs where wanted (profiles/knobs.py); the reference's own by default.
             wrt: names of the inputs to differentiate by; all floating tensors by default.
             kinks: as in `backward`.
             kwargs: further inputs by name.
@@ -171,7 +176,7 @@ class Reference:
         if self.declared is None:
             raise UsageError(f"{self.name or 'this reference'} declares no backward from stored outputs; use .backward")
         *inputs, grad = args
-        profile = kwargs.pop("profile", "ieee")
+        profile = kwargs.pop("profile", None)
         stored = [outputs] if isinstance(outputs, Tensor) else list(outputs)
         forward = self if self.keeps is None or len(stored) == 1 else dataclasses.replace(self, function=self.keeps)
         check = Check(forward, tracing.bind(self.function, inputs, kwargs), profile=profile)
@@ -189,6 +194,8 @@ def reference(
     backward: Callable[..., Any] | None = None,
     surrogate: bool = False,
     name: str = "",
+    profile: Given | None = None,
+    bound: str | None = None,
 ) -> Reference:
     """Return a reference made of any PyTorch function.
 
@@ -197,11 +204,15 @@ def reference(
         backward: a declared backward, see `Reference.declared`.
         surrogate: the declared backward is not the derivative, on purpose.
         name: for reports; the function's own by default.
+        profile: what arithmetic kernels may use: a name, "name,knob=value,..." or a mapping; PyTorch's own if none.
+        bound: "worst-case" or "probabilistic".
     """
+    changes: dict[str, Any] = {} if profile is None else {"profile": profile}
+    changes |= {} if bound is None else {"bound": bound}
     if isinstance(function, Reference):
-        if backward is None and not surrogate:
-            return function
-        return dataclasses.replace(function, declared=backward, surrogate=surrogate)
+        if backward is not None or surrogate:
+            changes |= {"declared": backward, "surrogate": surrogate}
+        return dataclasses.replace(function, **changes) if changes else function
     if not callable(function):
         raise UsageError(f"a reference is a function, got {type(function).__name__}")
-    return Reference(plain_function(function), name or title_of(function), backward, surrogate)
+    return Reference(plain_function(function), name or title_of(function), backward, surrogate, **changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 
 class Verdict(str, enum.Enum):
@@ -229,6 +230,25 @@ class BatteryRow:
 
 
 @dataclasses.dataclass(frozen=True)
+class Arithmetic:
+    """What arithmetic the kernel was granted.
+
+    Attributes:
+        name: of the profile.
+        knobs: those that are set, by name.
+        reason: why this profile, where `auto` picked it; "" where somebody named it.
+        bound: "worst-case" or "probabilistic".
+        failure: probability that some grant of the run does not hold, None for a worst-case bound.
+    """
+
+    name: str = "ieee"
+    knobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    reason: str = ""
+    bound: str = "worst-case"
+    failure: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The whole verification of one case.
 
@@ -238,9 +258,10 @@ class Report:
         inputs: as used.
         tensors: the rows.
         raised: set where the kernel raised.
-        seed, profile, device, seconds: of the run.
+        seed, profile, device, seconds: of the run; the profile with its knobs, as specs and commands write it.
         notes: lines such as what was chosen, which warnings hold.
         battery: the rows of the contract battery, empty where it was not asked for.
+        arithmetic: what the profile is made of, and why it is this one.
     """
 
     name: str
@@ -255,6 +276,16 @@ class Report:
     seconds: float
     notes: tuple[str, ...] = ()
     battery: tuple[BatteryRow, ...] = ()
+    arithmetic: Arithmetic = dataclasses.field(default_factory=Arithmetic)
+
+    @property
+    def granted(self) -> str:
+        """The arithmetic in one line: "profile ieee (auto), bound probabilistic (fails with probability 3e-12)"."""
+        found = self.arithmetic
+        parts = [f"profile {self.profile}{' (auto)' if found.reason else ''}"]
+        if found.failure is not None:
+            parts.append(f"bound {found.bound} (fails with probability {found.failure:.1g})")
+        return ", ".join(parts)
 
     @property
     def verdict(self) -> Verdict:

@@ -10,6 +10,7 @@ from kernels_core.arithmetic import Arithmetic, Local
 from kernels_core.assembly import Assembled, Total
 from kernels_core.enclosure import Enclosure
 from kernels_core.evaluation import Values, apply_rule
+from kernels_core.flushing import flushed
 from kernels_core.program import Ref, replace_refs
 from kernels_core.rules import registry
 from kernels_core.rules.cones import elementwise_tiles
@@ -46,7 +47,9 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
     for ref, assembled in whole.items():
         values[ref] = assembled.value()
     for step in run.closing:
-        values[Ref(step.number)] = registry()[step.name].finish(Local(arithmetic, step), totals[step.number].value())  # type: ignore[misc]
+        local = Local(arithmetic, step)
+        found = registry()[step.name].finish(local, totals[step.number].value())  # type: ignore[misc]
+        values[Ref(step.number)] = flushed(found, step.meta.dtype) if local.flushes else found
 
 
 def _evaluate_piece(

@@ -27,8 +27,9 @@ from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
 from kernels_core.kernel import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
 from kernels_core.modules import ModuleKernel, as_kernel, ignores_parameters, reference_for
+from kernels_core.profiles.knobs import Given
 from kernels_core.reference import Check, Reference, Result, reference
-from kernels_core.report import BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
+from kernels_core.report import Arithmetic, BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
 
 Tensor = torch.Tensor
@@ -44,7 +45,8 @@ def verify(
     grads: Sequence[Tensor] | None = None,
     wrt: Sequence[str] | None = None,
     seed: int = 0,
-    profile: str = "ieee",
+    profile: Given | None = None,
+    bound: str | None = None,
     kinks: str = "accept",
     name: str = "",
     battery: str | Sequence[str] = "none",
@@ -63,7 +65,8 @@ def verify(
         grads: upstream gradients, one per floating output; drawn from the seed when None.
         wrt: names of the inputs to differentiate; all floating tensors by default.
         seed: of the upstream gradients, for the report.
-        profile: arithmetic profile.
+        profile: arithmetic profile, with knobs where wanted; the reference's own, or PyTorch's, if none.
+        bound: "worst-case" or "probabilistic".
         kinks: "accept" or "convention".
         name: of the case.
         battery: "all", "none" or names of items of the contract battery.
@@ -77,7 +80,7 @@ def verify(
     start, items = time.monotonic(), contract.select(battery)
     function, inputs, wrt = with_parameters(function, inputs, wrt, reference)
     check = prepared(function, inputs, reference=reference, reference_backward=reference_backward, surrogate=surrogate,
-                     wrt=wrt, profile=profile, kinks=kinks)  # fmt: skip
+                     wrt=wrt, profile=profile, bound=bound, kinks=kinks)  # fmt: skip
     ref, arguments = check.reference, check.arguments
     rows: list[TensorReport] = []
     raised: Raised | None = None
@@ -102,7 +105,7 @@ def verify(
         if gradients is None:
             notes += ("gradients not checked: an output has another shape",)
         elif items:
-            again = functools.partial(verify, function, reference=ref, seed=seed, profile=profile, kinks=kinks,
+            again = functools.partial(verify, function, reference=ref, seed=seed, profile=check.profile, kinks=kinks,
                                       audit=False)  # fmt: skip
             subject = contract.Subject(
                 function, inputs, arguments, check, tuple(upstream), results, outputs, gradients,
@@ -114,9 +117,9 @@ def verify(
         raised = error.raised
     return Report(
         name=name or title_of(function), function=title_of(function), reference=ref.name,
-        inputs=tuple(_inputs(arguments, check)), tensors=tuple(rows), raised=raised, seed=seed, profile=profile,
-        device=str(check.device), seconds=time.monotonic() - start, notes=notes,
-        battery=tested,
+        inputs=tuple(_inputs(arguments, check)), tensors=tuple(rows), raised=raised, seed=seed,
+        profile=check.profile.title, arithmetic=_arithmetic(check), device=str(check.device),
+        seconds=time.monotonic() - start, notes=notes, battery=tested,
     )  # fmt: skip
 
 
@@ -128,13 +131,14 @@ def prepared(
     reference_backward: Callable[..., Any] | None = None,
     surrogate: bool = False,
     wrt: Sequence[str] | None = None,
-    profile: str = "ieee",
+    profile: Given | None = None,
+    bound: str | None = None,
     kinks: str = "accept",
 ) -> Check:
     """Return the reference at the inputs of a kernel; arguments as in `verify`."""
     function, inputs, wrt = with_parameters(function, inputs, wrt, reference)
     ref = _reference(function, reference, reference_backward, surrogate)
-    return Check(ref, _fit(function, ref, inputs), profile=profile, wrt=wrt, kinks=kinks)
+    return Check(ref, _fit(function, ref, inputs), profile=profile, bound=bound, wrt=wrt, kinks=kinks)
 
 
 def check(
@@ -158,7 +162,7 @@ def assert_covered(
 
 def summary(report: Report) -> str:
     """Return the report as plain lines."""
-    lines = [f"{report.name}: {report.verdict} (seed {report.seed}, profile {report.profile})"]
+    lines = [f"{report.name}: {report.verdict} (seed {report.seed}, {report.granted})"]
     if report.raised is not None:
         lines += [f"{report.raised.phase} raised: {report.raised.message}", report.raised.frames]
     for found in report.tensors:
@@ -283,6 +287,14 @@ def _row_of(
         return row(result, actual, kind, note, setting)
     except UsageError as error:
         return mismatch_row(result, kind, str(error).splitlines()[0].removeprefix(f"{name}: "))
+
+
+def _arithmetic(check: Check) -> Arithmetic:
+    profile = check.profile
+    knobs = {knob: dict(value) if isinstance(value, Mapping) else value for knob, value in profile.knobs.items()}
+    return Arithmetic(
+        profile.name, knobs, profile.reason, profile.bound, check.failure if profile.probabilistic else None
+    )
 
 
 def _inputs(arguments: Mapping[str, Any], check: Check) -> Iterator[InputReport]:

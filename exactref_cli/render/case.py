@@ -83,7 +83,9 @@ def _heading(report: Report) -> Iterator[str]:
     yield f"{report.function} against {report.reference}"
     yield "inputs: " + ", ".join(f"{given.name} {given.text}" for given in report.inputs)
     yield from report.notes
-    yield f"seed {report.seed}, profile {report.profile}, device {report.device}, {report.seconds:.2f} s"
+    if report.arithmetic.reason and report.arithmetic.knobs:
+        yield f"profile {report.arithmetic.reason}"
+    yield f"seed {report.seed}, {report.granted}, device {report.device}, {report.seconds:.2f} s"
 
 
 def _remarks(report: Report, insensitive: Sequence[str]) -> Iterator[str]:

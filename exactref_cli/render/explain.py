@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,9 +16,10 @@ from rich.text import Text
 from exactref_cli.explain import Explanation, Tensor
 from exactref_cli.render.console import count, put, room, sizes
 from exactref_cli.render.json import plain
+from exactref_cli.run import Case
 from kernels_core.battery import COST_LIMIT, FREE_SECONDS
 from kernels_core.granted import Granted
-from kernels_core.profiles.knobs import resolve
+from kernels_core.profiles import AUTO, Profile, resolve
 
 INDENT = 2
 SHOWN = 8  # operations of one result
@@ -55,8 +57,10 @@ def _heading(found: Explanation) -> Iterator[tuple[str, str]]:
     if case.reference_backward_text:
         what = "its own values are the gradients" if case.surrogate else "its roundings are granted to the gradients"
         yield "backward", f"{case.reference_backward_text}, declared: {what}"
-    profile = resolve(case.profile)
-    yield "profile", f"{profile.name}: {profile.grants}"
+    profile = _profile(case)
+    yield "profile", f"{profile.title}: {profile.grants}"
+    if case.bound is not None:
+        yield "bound", case.bound
     yield "kinks", f"{case.kinks}: {_KINKS[case.kinks]}"
     yield "seed", f"{case.seed}, of inputs and upstream gradients"
     if found.plain:
@@ -65,6 +69,11 @@ def _heading(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "expected", f"{case.expect}: a known fault, which must stay caught"
     if case.require_sensitivity is not None:
         yield "required", f"inputs that would show a result rounded to {case.require_sensitivity}"
+
+
+def _profile(case: Case) -> Profile:
+    """Return the arithmetic of a case, that of its device where nobody names one."""
+    return resolve(AUTO if case.profile is None else case.profile, device=torch.device(case.device))
 
 
 def _reference(found: Explanation) -> str:
@@ -170,6 +179,7 @@ def _plain(found: Explanation) -> dict[str, Any]:
     kept = ("name", "device", "profile", "kinks", "seed", "surrogate", "expect", "require_sensitivity")
     whole: dict[str, Any] = {key: getattr(case, key) for key in kept}
     whole |= {key: getattr(case, f"{key}_text") for key in ("function", "reference", "reference_backward")}
+    whole["profile"] = _profile(case).title
     whole |= {"tensors": found.tensors, "plain": found.plain, "cost": found.cost, "problem": found.problem}
     whole |= {"battery": found.items, "sizes": [size.label for size in case.sizes]}
     return {key: plain(value) for key, value in whole.items()}

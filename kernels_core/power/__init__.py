@@ -22,6 +22,7 @@ from kernels_core.kernel import KernelRaisedError, draw_upstream, run_kernel
 from kernels_core.power import results as of_results
 from kernels_core.power.score import Fate, Mutant, Score
 from kernels_core.power.steps import Fault, Steps, counted, faults
+from kernels_core.profiles.knobs import Given
 from kernels_core.reference import Result
 from kernels_core.verify import prepared, with_parameters
 
@@ -43,7 +44,8 @@ class Laboratory:
         surrogate: bool = False,
         wrt: Sequence[str] | None = None,
         seed: int = 0,
-        profile: str = "ieee",
+        profile: Given | None = None,
+        bound: str | None = None,
         kinks: str = "accept",
     ) -> None:
         """Run the kernel undamaged and certify it; arguments as in `verify`.
@@ -54,7 +56,7 @@ class Laboratory:
         function, inputs, wrt = with_parameters(function, inputs, wrt, reference)
         self.function, self.inputs = function, inputs
         self.check = prepared(function, inputs, reference=reference, reference_backward=reference_backward,
-                              surrogate=surrogate, wrt=wrt, profile=profile, kinks=kinks)  # fmt: skip
+                              surrogate=surrogate, wrt=wrt, profile=profile, bound=bound, kinks=kinks)  # fmt: skip
         self.arguments = self.check.arguments
         self.upstream = draw_upstream(self.check, seed)
         try:

@@ -6,8 +6,9 @@ write them, and choice.py picks a profile where nobody names one.
 
 from __future__ import annotations
 
-from kernels_core.profiles.knobs import resolve
+from kernels_core.profiles.choice import pick
+from kernels_core.profiles.knobs import AUTO, resolve
 from kernels_core.profiles.named import PROFILES
 from kernels_core.profiles.profile import KNOBS, Profile
 
-__all__ = ["KNOBS", "PROFILES", "Profile", "resolve"]
+__all__ = ["AUTO", "KNOBS", "PROFILES", "Profile", "pick", "resolve"]

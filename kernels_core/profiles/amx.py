@@ -19,4 +19,5 @@ AMX = Profile(
     CPU_ULP,
     "Intel SDM, TDPBF16PS and VDPBF16PS",
     flush_subnormals=True,
+    own=("flush_subnormals",),
 )

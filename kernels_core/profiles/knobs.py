@@ -21,32 +21,46 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import torch
+
 from kernels_core.errors import UsageError, nearest
+from kernels_core.profiles.choice import pick
 from kernels_core.profiles.named import PROFILES
 from kernels_core.profiles.profile import KNOBS, Profile
 
 ACCUMULATORS = ("float32", "float16", "bfloat16")
 INPUTS = ("tf32", "bfloat16", "float16")
 ORDERS = ("any", "sequential", "pairwise", "blocked:n")
-BOUNDS = ("worst-case", "probabilistic")
+WORST_CASE, PROBABILISTIC = BOUNDS = ("worst-case", "probabilistic")
 AUTO = "auto"
 
 Given = str | Profile | Mapping[str, Any]
 
 
-def resolve(given: Given, bound: str = "worst-case") -> Profile:
+def resolve(
+    given: Given,
+    bound: str = WORST_CASE,
+    device: torch.device | None = None,
+    dtypes: Collection[torch.dtype] = (),
+) -> Profile:
     """Return the profile that a user means, with its knobs.
+
+    Args:
+        given: a name, a text or mapping with knobs, or a profile; "auto" picks one (choice.py).
+        bound: "worst-case" or "probabilistic".
+        device: of the inputs, for "auto"; the CPU if none.
+        dtypes: of the inputs, for "auto".
 
     Raises:
         UsageError: an unknown name, knob or value, or a probabilistic bound for a truncating accumulator.
     """
-    profile = given if isinstance(given, Profile) else _named(given)
+    profile = given if isinstance(given, Profile) else _named(given, device or torch.device("cpu"), dtypes)
     if bound not in BOUNDS:
         raise UsageError(f"bound: wanted one of {', '.join(BOUNDS)}, found {bound!r}{nearest(bound, BOUNDS)}")
-    if bound == BOUNDS[0]:
+    if bound == WORST_CASE:
         return profile
     if profile.blocks:
         raise UsageError(
@@ -56,19 +70,20 @@ def resolve(given: Given, bound: str = "worst-case") -> Profile:
     return dataclasses.replace(profile, bound=bound)
 
 
-def _named(given: str | Mapping[str, Any]) -> Profile:
+def _named(given: str | Mapping[str, Any], device: torch.device, dtypes: Collection[torch.dtype]) -> Profile:
     asked = _of_text(given) if isinstance(given, str) else dict(given)
-    name = asked.pop("name", None)
-    if not isinstance(name, str) or name not in PROFILES:
+    name = asked.pop("name", AUTO)
+    if not isinstance(name, str) or name not in (*PROFILES, AUTO):
         near = nearest(name, (*PROFILES, AUTO)) if isinstance(name, str) else ""
-        found = "a mapping without a name" if name is None else repr(name)
-        raise UsageError(f"profile: wanted one of {AUTO}, {', '.join(PROFILES)}, found {found}{near}")
+        raise UsageError(f"profile: wanted one of {', '.join(PROFILES)} or {AUTO}, found {name!r}{near}")
     for knob in asked:
         if knob not in KNOBS:
             raise UsageError(
                 f"profile: no knob is called {knob!r}{nearest(str(knob), KNOBS)}\nknown: {', '.join(KNOBS)}"
             )
-    return dataclasses.replace(PROFILES[name], **{knob: _CHECKS[knob](value) for knob, value in asked.items()})
+    profile = pick(device, dtypes) if name == AUTO else PROFILES[name]
+    own = tuple(knob for knob in profile.own if knob not in asked)
+    return dataclasses.replace(profile, own=own, **{knob: _CHECKS[knob](value) for knob, value in asked.items()})
 
 
 def _of_text(text: str) -> dict[str, Any]:

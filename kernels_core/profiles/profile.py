@@ -34,6 +34,8 @@ class Profile:
         matmul_input: format to which operands of matrix products may be rounded or truncated, "" for none.
         order: of the additions in sums and products: "any", "sequential", "pairwise" or "blocked:n".
         bound: "worst-case" or "probabilistic".
+        convolution_input: as matmul_input, of convolutions alone; only `auto` sets it, from PyTorch's flags.
+        own: knobs that belong to the named profile, which its name says already.
         reason: why it was picked, where nobody named it.
     """
 
@@ -50,6 +52,8 @@ class Profile:
     matmul_input: str = ""
     order: str = "any"
     bound: str = "worst-case"
+    convolution_input: str = ""
+    own: tuple[str, ...] = ()
     reason: str = ""
 
     def ulp(self, function: str) -> float:
@@ -62,12 +66,14 @@ class Profile:
 
     @property
     def knobs(self) -> Mapping[str, Any]:
-        """The knobs that differ from those of a profile without any, by name."""
-        return {name: value for name in KNOBS if (value := getattr(self, name)) != _DEFAULTS[name]}
+        """The knobs that are set beside those of the named profile, by name."""
+        return {
+            name: value for name in _SHOWN if name not in self.own and (value := getattr(self, name)) != _DEFAULTS[name]
+        }
 
     @property
     def title(self) -> str:
-        """The profile as specs, commands and reports write it: "tf32,matmul_input=tf32"."""
+        """The profile as specs, commands and reports write it: "tf32,split_k=4"."""
         return ",".join([self.name, *(f"{name}={_text(value)}" for name, value in self.knobs.items())])
 
     @property
@@ -81,10 +87,11 @@ class Profile:
         return self.bound == "probabilistic"
 
 
+_SHOWN = (*KNOBS, "convolution_input")
 _DEFAULTS: Mapping[str, Any] = {
     field.name: {} if field.name == "function_ulp" else field.default
     for field in dataclasses.fields(Profile)
-    if field.name in KNOBS
+    if field.name in _SHOWN
 }
 
 

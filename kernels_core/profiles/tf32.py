@@ -25,5 +25,6 @@ TF32 = Profile(
     CUDA_ULP,
     "PyTorch numerical_accuracy notes; PTX ISA 9.1; arXiv 2512.07004",
     matmul_input="tf32",
+    own=("matmul_input",),
     blocks=TF32_BLOCKS,
 )

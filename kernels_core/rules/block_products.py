@@ -40,6 +40,7 @@ import torch
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
 from kernels_core.formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, Format, is_in, ulp
+from kernels_core.profiles import Profile
 from kernels_core.profiles.blocks import BlockAccumulator
 
 Tensor = torch.Tensor
@@ -79,17 +80,16 @@ def accumulator_of(local: Local, operands: tuple[Enclosure, Enclosure]) -> Block
     profile = local.profile
     if profile is None or not profile.blocks or local.compute is not torch.float32:
         return None
-    found = profile.blocks[_kind(local, operands)]
+    found = profile.blocks[_kind(profile, local.step.operand_metas[-1].dtype, operands)]
     return dataclasses.replace(found, block=profile.height_block) if profile.height_block else found
 
 
-def _kind(local: Local, operands: tuple[Enclosure, Enclosure]) -> str:
+def _kind(profile: Profile, dtype: torch.dtype, operands: tuple[Enclosure, Enclosure]) -> str:
     """Return "half", "single" or "float8" (profiles/tensorcore.py, fp8.py)."""
-    blocks = local.profile.blocks  # type: ignore[union-attr]
-    dtype = local.step.operand_metas[-1].dtype
     if dtype.itemsize < 4:
         return "half" if dtype.itemsize == 2 else "float8"
-    if local.profile.matmul_input or blocks["single"].fraction_bits < blocks["half"].fraction_bits:  # type: ignore[union-attr]
+    declared = profile.matmul_input or profile.convolution_input
+    if declared or profile.blocks["single"].fraction_bits < profile.blocks["half"].fraction_bits:
         return "single"  # TF32 or float8 operands: the shortest blocks, the fewest bits
     return "half" if all(_held(x, FLOAT16) or _held(x, BFLOAT16) for x in operands) else "single"
 

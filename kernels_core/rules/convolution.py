@@ -84,7 +84,8 @@ def _sum_of_products(
     `padded` is the operand that kernels may multiply by the zeros of padding and stride.
     """
     mid = multiply(a.mid, b.mid)
-    bound = product_bound(local, multiply, as_read(local, a), as_read(local, b), inner, more, mid, summand)
+    x, w = as_read(local, a, convolution=True), as_read(local, b, convolution=True)
+    bound = product_bound(local, multiply, x, w, inner, more, mid, summand)
     return Enclosure(mid, bound) if all_finite(bound) else _classed(a, b, padded, mid, bound)
 
 

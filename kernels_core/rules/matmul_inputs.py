@@ -35,9 +35,12 @@ _INPUTS = {
 }
 
 
-def as_read(local: Local, value: Enclosure) -> Enclosure:
-    """Return the enclosure of an operand as the kernel may read it."""
-    declared = local.profile.matmul_input if local.profile is not None else ""
+def as_read(local: Local, value: Enclosure, *, convolution: bool = False) -> Enclosure:
+    """Return the enclosure of an operand of a product (or of a convolution) as the kernel may read it."""
+    profile = local.profile
+    declared = "" if profile is None else profile.matmul_input
+    if profile is not None and convolution:
+        declared = declared or profile.convolution_input
     if not declared or _fits(format_of(local.step.operand_metas[-1].dtype), _INPUTS[declared].format):
         return value
     fmt, relative, absolute = _INPUTS[declared]
@@ -46,6 +49,14 @@ def as_read(local: Local, value: Enclosure) -> Enclosure:
         return Enclosure(value.mid, own.add_(value.bound, alpha=(1 + relative) * INFLATE))
     lost = ~_holds(fmt, value.mid) & value.mid.isfinite()
     return Enclosure(value.mid, own.mul_(lost)) if bool(lost.any()) else value
+
+
+def narrowed(value: torch.Tensor, name: str) -> torch.Tensor:
+    """Return float64 values as a kernel may read them: cut to TF32, or rounded to bfloat16 or float16."""
+    if name != "tf32":
+        return value.to(_INPUTS[name].format.dtype).to(torch.float64)
+    bits = value.to(torch.float32).contiguous().view(torch.int32)
+    return bits.bitwise_and(~0x1FFF).view(torch.float32).to(torch.float64)
 
 
 def _fits(inner: Format, outer: Format) -> bool:
