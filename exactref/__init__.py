@@ -19,7 +19,7 @@ from kernels_core.errors import (
     UsageError,
 )
 from kernels_core.float8 import float8_cast
-from kernels_core.reference import Reference, Result, reference
+from kernels_core.reference import ComplexResult, Reference, Result, reference
 from kernels_core.references import catalogue
 from kernels_core.report import Report, Verdict
 from kernels_core.verify import assert_covered, check
@@ -72,6 +72,7 @@ sgd_step = catalogue()["sgd_step"]
 adam_step = catalogue()["adam_step"]
 
 __all__ = [
+    "ComplexResult",
     "ExactRefError",
     "InvariantError",
     "NotCovered",

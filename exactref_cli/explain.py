@@ -20,6 +20,7 @@ from kernels_core import derivatives, tracing
 from kernels_core import verify as engine
 from kernels_core.battery import select
 from kernels_core.check import Check
+from kernels_core.complex_parts import differentiable
 from kernels_core.costs import Cost, estimate
 from kernels_core.errors import ExactRefError, UsageError
 from kernels_core.granted import Granted, granted
@@ -113,12 +114,9 @@ def _programs(check: Check) -> dict[str, Program]:
     whole = check.joint if check.wrt else check.forward
     found = {"": whole, **dict.fromkeys(whole.outputs, whole)}
     if check.reference.declared is not None and check.wrt:
-        like = [torch.empty(m.shape, dtype=m.dtype) for m in check.forward.output_metas.values()]
-        upstream = [torch.empty(m.shape, dtype=m.dtype) for m in check.cotangents.values()]
         declared = derivatives.trace_declared(
-            check.reference.declared, check.reference.function, check.arguments, like, upstream, check.wrt,
-            list(check.forward.outputs),
-        )  # fmt: skip
+            check.reference.declared, check.reference.function, check.arguments, check.wrt, check.forward
+        )
         found |= dict.fromkeys(declared.outputs, declared)
     return found
 
@@ -126,7 +124,7 @@ def _programs(check: Check) -> dict[str, Program]:
 def _inputs(case: Case, drawn: Drawn, check: Check) -> Iterator[Tensor]:
     """Yield the tensor inputs under the names of the kernel."""
     given = {one.name: one for group in case.given for one in flat(group) if isinstance(one, TensorInput)}
-    smallest = min((n for one in given.values() if one.dtype.is_floating_point for n in one.shape), default=2)
+    smallest = min((n for one in given.values() if differentiable(one.dtype) for n in one.shape), default=2)
     names = zip(tracing.named_tensors(drawn.values), check.tensors.items(), strict=True)
     for name, (known, tensor) in names:
         values = made_of(given[name], smallest) if name in given else _origin(case)
@@ -139,7 +137,7 @@ def made_of(given: TensorInput, smallest: int) -> str:
         return "listed"
     if given.dtype == torch.bool:
         return "mask"
-    if given.dtype.is_floating_point:
+    if differentiable(given.dtype):
         return given.values
     return f"integers below {smallest if given.below is None else given.below}"
 

@@ -14,6 +14,7 @@ import yaml
 from exactref_cli import inputs, schema, shapes, signature, sizes, structure, target, templates, yaml_lines
 from exactref_cli.run import Case, missing_device
 from kernels_core.battery import Size, select
+from kernels_core.complex_parts import differentiable
 from kernels_core.errors import UsageError, nearest
 from kernels_core.modules import MODES, ModuleKernel
 from kernels_core.profiles import AUTO, resolve
@@ -197,7 +198,7 @@ def _names(chosen: Sequence[inputs.Input]) -> list[str]:
 
 def _wrt(options: Options, kernel: Callable[..., Any], chosen: Sequence[inputs.Input]) -> tuple[str, ...] | None:
     leaves = [one for given in chosen for one in inputs.flat(given)]
-    floating = [one.name for one in leaves if isinstance(one, inputs.TensorInput) and one.dtype.is_floating_point]
+    floating = [one.name for one in leaves if isinstance(one, inputs.TensorInput) and differentiable(one.dtype)]
     floating += list(kernel.arguments) if isinstance(kernel, ModuleKernel) else []
     asked = tuple(name for text in options.wrt for name in text.split(","))
     for name in asked:

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from exactref_cli.target import user_frames
 from kernels_core import families
+from kernels_core.complex_parts import REAL, differentiable
 from kernels_core.errors import TargetError, UsageError, nearest
 from kernels_core.modules import ModuleKernel
 from kernels_core.tracing import named_tensors
@@ -109,7 +110,7 @@ def draw(inputs: Sequence[Input], seed: int, device: str = "cpu") -> Drawn:
     """
     generator = torch.Generator().manual_seed(seed)
     tensors = [one for given in inputs for one in flat(given) if isinstance(one, TensorInput)]
-    smallest = min((size for given in tensors if given.dtype.is_floating_point for size in given.shape), default=2)
+    smallest = min((size for given in tensors if differentiable(given.dtype) for size in given.shape), default=2)
 
     def made(one: TensorInput | PlainInput) -> Any:
         return _tensor(one, generator, smallest).to(device) if isinstance(one, TensorInput) else one.value
@@ -153,7 +154,7 @@ def with_parameters(drawn: Drawn, kernel: Any, device: str, dtype: torch.dtype |
     if not isinstance(kernel, ModuleKernel):
         return drawn
     if dtype is None:
-        dtype = next((t.dtype for t in named_tensors(drawn.values).values() if t.is_floating_point()), None)
+        dtype = next((t.dtype for t in named_tensors(drawn.values).values() if differentiable(t.dtype)), None)
     own = {name: value for name, value in kernel.values(dtype, device).items() if name not in drawn.values}
     wrt = None if drawn.wrt is None else (*drawn.wrt, *(name for name in kernel.trainable() if name in own))
     return Drawn({**drawn.values, **own}, wrt)
@@ -162,12 +163,17 @@ def with_parameters(drawn: Drawn, kernel: Any, device: str, dtype: torch.dtype |
 def _placed(value: Any, device: str, dtype: torch.dtype | None) -> Any:
     if not isinstance(value, Tensor):
         return value
-    cast = dtype if dtype is not None and value.is_floating_point() else value.dtype
+    cast = dtype if dtype is not None and _casts(value.dtype, dtype) else value.dtype
     return value.detach().to(device=device, dtype=cast)
 
 
+def _casts(source: torch.dtype, target: torch.dtype) -> bool:
+    """Return True for floating tensors, and for complex ones where they stay complex."""
+    return source.is_floating_point or (source.is_complex and target.is_complex)
+
+
 def _declared(tensors: Iterable[TensorInput]) -> tuple[str, ...] | None:
-    floating = [given for given in tensors if given.dtype.is_floating_point]
+    floating = [given for given in tensors if differentiable(given.dtype)]
     if all(given.requires_grad is None for given in floating):
         return None
     return tuple(given.name for given in floating if given.requires_grad is not False)
@@ -178,6 +184,9 @@ def _tensor(given: TensorInput, generator: torch.Generator, smallest: int) -> Te
         return torch.tensor(given.values, dtype=torch.float64).to(given.dtype)
     if given.dtype == torch.bool:
         return torch.rand(given.shape, generator=generator, dtype=torch.float64) < 0.5
+    if given.dtype.is_complex:
+        parts = dataclasses.replace(given, dtype=REAL[given.dtype])
+        return torch.complex(_tensor(parts, generator, smallest), _tensor(parts, generator, smallest))
     if not given.dtype.is_floating_point:
         below = max(1, smallest if given.below is None else given.below)
         return torch.randint(below, given.shape, generator=generator).to(given.dtype)

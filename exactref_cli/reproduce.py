@@ -59,6 +59,8 @@ def write(outcome: run.Outcome, folder: Path) -> str:
     found = _smallest(outcome.case)
     if unwritable := [name for name, value in found.inputs.items() if not isinstance(value, (Tensor, *PLAIN))]:
         return f"no reproducer: {unwritable[0]} is neither a tensor nor a plain value"
+    if any(isinstance(value, Tensor) and value.is_complex() for value in found.inputs.values()):
+        return "no reproducer: an input is complex"
     if found.row.kind == "gradient" and found.row.name.removeprefix("grad_") not in found.inputs:
         return f"no reproducer: {found.row.name} is the gradient of something that is no input"
     stem = folder / re.sub(r"[^A-Za-z0-9_]+", "_", outcome.case.name).strip("_")

@@ -15,7 +15,7 @@ from kernels_core.profiles.knobs import ACCUMULATORS, BOUNDS
 from kernels_core.profiles.knobs import INPUTS as MATMUL_INPUTS
 
 FLOAT8_DTYPES = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
-FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", *FLOAT8_DTYPES)
+FLOAT_DTYPES = ("float64", "float32", "bfloat16", "float16", *FLOAT8_DTYPES, "complex64", "complex128")
 INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES, "bool")
 FAMILIES = (

@@ -20,6 +20,7 @@ from exactref_cli.inputs import Input, PlainInput, TensorInput, flat
 from exactref_cli.signature import TENSOR, Parameter
 from exactref_cli.templates import KINDS, SIZES, SQUARE, Given, completed, free
 from exactref_cli.trial import Trial
+from kernels_core.complex_parts import differentiable
 from kernels_core.errors import UsageError
 from kernels_core.modules import ModuleKernel
 
@@ -129,7 +130,7 @@ def _described(given: TensorInput | PlainInput) -> str:
     if isinstance(given, PlainInput):
         return f"{given.name}={given.value!r}"
     sizes = "x".join(map(str, given.shape)) or "scalar"
-    return f"{given.name}={sizes}" + ("" if given.dtype.is_floating_point else f" ({str(given.dtype)[6:]})")
+    return f"{given.name}={sizes}" + ("" if differentiable(given.dtype) else f" ({str(given.dtype)[6:]})")
 
 
 def _is_given(p: Parameter, given: Given) -> bool:

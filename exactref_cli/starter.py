@@ -19,6 +19,7 @@ from exactref_cli.target import CATALOGUE, load
 from exactref_cli.templates import SIZES
 from exactref_cli.trial import Trial
 from kernels_core import verify as engine
+from kernels_core.complex_parts import differentiable
 from kernels_core.errors import InvariantError, TraceError, UsageError
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")  # in this order; at most three of them
@@ -140,7 +141,7 @@ def _takes(case: Case, dtype: str, level: str, reference: str) -> bool:
 
 def _cast(given: Input, dtype: torch.dtype) -> Input:
     def cast(one: TensorInput | PlainInput) -> TensorInput | PlainInput:
-        if isinstance(one, TensorInput) and one.dtype.is_floating_point:
+        if isinstance(one, TensorInput) and differentiable(one.dtype):
             return dataclasses.replace(one, dtype=dtype)
         return one
 

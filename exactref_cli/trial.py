@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from exactref_cli.inputs import Input, PlainInput, draw, each
 from kernels_core.callee import call
+from kernels_core.complex_parts import differentiable
 from kernels_core.modules import ModuleKernel, as_kernel
 from kernels_core.remembered import forgotten
 from kernels_core.standin import refuses_leaves, uncompiled
@@ -81,7 +82,7 @@ class Trial:
     def _leaves(self, inputs: Sequence[Input], fake: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
         values = _empty(inputs, self.device) if fake else draw(inputs, 0, self.device).values
         weights = {n: torch.zeros_like(t) if fake else t for n, t in self.weights.items()}
-        tensors = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+        tensors = [t for t in pytree.tree_leaves(values) if isinstance(t, torch.Tensor) and differentiable(t.dtype)]
         return {**values, **weights}, [t.requires_grad_() for t in tensors]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from kernels_core import derivatives, float_environment, tracing
+from kernels_core.complex_parts import REAL, apart, differentiable, whole_metas
 from kernels_core.coverage import Source, require_same_form
 from kernels_core.declared import as_given, as_rounded, require_agreement
 from kernels_core.enclosure import Enclosure
@@ -21,7 +22,7 @@ from kernels_core.filter import Filtered, run_filter
 from kernels_core.profiles import resolve
 from kernels_core.profiles.knobs import Given
 from kernels_core.program import Meta, Program
-from kernels_core.result import Result
+from kernels_core.result import ComplexResult, Result, joined
 from kernels_core.usual_functions import in_usual_functions
 
 if TYPE_CHECKING:
@@ -52,11 +53,9 @@ class Check:
         self.reference, self.arguments = reference, arguments
         self.tensors = tracing.named_tensors(arguments)
         for name, tensor in self.tensors.items():
-            if tensor.is_complex() or tensor.is_meta:
-                kind = f"{str(tensor.dtype).removeprefix('torch.')} tensors" if tensor.is_complex() else "meta tensors"
-                raise UsageError(
-                    f"{name}: {kind} are not supported\ngive floating, integer or boolean tensors with values"
-                )
+            if tensor.is_meta or (tensor.is_complex() and tensor.dtype not in REAL):
+                kind = "meta" if tensor.is_meta else str(tensor.dtype).removeprefix("torch.")
+                raise UsageError(f"{name}: {kind} tensors are not supported\ngive others")
         self.profile = resolve(
             reference.profile if profile is None else profile,
             reference.bound if bound is None else bound,
@@ -71,7 +70,7 @@ class Check:
         self.failure = 0.0  # largest probability that a grant given so far does not hold (growth.py)
 
     def _differentiated(self, wrt: Sequence[str] | None) -> list[str]:
-        floating = [name for name, t in self.tensors.items() if t.is_floating_point()]
+        floating = [name for name, t in self.tensors.items() if differentiable(t.dtype)]
         if wrt is None:
             return floating
         for name in wrt:
@@ -113,7 +112,28 @@ class Check:
     @property
     def cotangents(self) -> dict[str, Meta]:
         """Shape and dtype of the upstream gradient of each floating output, by output name."""
-        return {n: m for n, m in self.forward.output_metas.items() if m.dtype.is_floating_point}
+        return {n: m for n, m in self.whole_outputs.items() if differentiable(m.dtype)}
+
+    @property
+    def whole_outputs(self) -> dict[str, Meta]:
+        """Shape and dtype of the outputs, complex ones whole: as a kernel returns them."""
+        return whole_metas(self.forward.output_metas, self.forward.complex_outputs)
+
+    @functools.cached_property
+    def parts(self) -> dict[str, Tensor]:
+        """The tensors as inputs of programs, complex ones in parts."""
+        return apart(self.tensors)
+
+    @property
+    def has_complex(self) -> bool:
+        """True where an input or output is complex."""
+        return bool(self.forward.complex_outputs) or any(t.is_complex() for t in self.tensors.values())
+
+    def whole(self, results: Mapping[str, Result]) -> dict[str, Result | ComplexResult]:
+        """Return results with those of the two parts of a complex tensor as one."""
+        known = {*self.forward.complex_outputs, *(n for n, t in self.tensors.items() if t.is_complex())}
+        own = {f"{prefix}{name}" for name in known for prefix in ("", "grad_", "grad_grad_", "tangent_")}
+        return joined(results, own)
 
     @property
     def device(self) -> torch.device:
@@ -122,7 +142,7 @@ class Check:
 
     def outputs(self) -> dict[str, Result]:
         """Return the results of the forward alone."""
-        return self._results(self.forward, self.tensors, list(self.forward.outputs))
+        return self._results(self.forward, self.parts, list(self.forward.outputs))
 
     def gradients(self, grads: Sequence[Tensor | None]) -> dict[str, Result]:
         """Return the gradients for these upstream gradients (None means zero)."""
@@ -137,7 +157,7 @@ class Check:
         """
         if not self.wrt and not rounded_inputs:
             return self.outputs()
-        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
+        inputs: dict[str, Tensor | Enclosure] = {**self.parts, **self.upstream(grads)}
         if rounded_inputs:
             inputs = {name: as_rounded(value) for name, value in inputs.items() if isinstance(value, Tensor)}
         if not self.wrt:
@@ -157,12 +177,12 @@ class Check:
     def tangents(self, tangents: Mapping[str, Tensor]) -> dict[str, Result]:
         """Return the tangents of the outputs for these tangents of inputs, by name; all of `wrt` must have one."""
         self._require_true_derivative()
-        given = self._as_inputs(tangents, {n: n for n in self.tensors if self.tensors[n].is_floating_point()},
-                            derivatives.tangent_name)  # fmt: skip
+        known = {n: n for n, t in self.tensors.items() if differentiable(t.dtype)}
+        given = self._as_inputs(tangents, known, derivatives.tangent_name)
         with _named(self.reference.name):
             program = derivatives.trace_jvp(self.reference.function, self.arguments, self.wrt, self.forward)
             beside = self._in_usual_functions(derivatives.trace_jvp)
-        inputs = {**self.tensors, **given}
+        inputs = {**self.parts, **given}
         return self._widened(self._results(program, inputs, list(program.outputs)), beside, inputs)
 
     def second_order(self, grads: Sequence[Tensor | None], vectors: Mapping[str, Tensor]) -> dict[str, Result]:
@@ -175,7 +195,7 @@ class Check:
                 self.reference.function, self.arguments, self.wrt, names, self.forward
             )
             beside = self._in_usual_functions(derivatives.trace_double_backward, names)
-        inputs = {**self.tensors, **self.upstream(grads), **given}
+        inputs = {**self.parts, **self.upstream(grads), **given}
         return self._widened(self._results(program, inputs, list(program.outputs)), beside, inputs)
 
     def _require_true_derivative(self) -> None:
@@ -197,20 +217,21 @@ class Check:
             found[title(key)] = require_same_form(value, like.shape, like.dtype, title(key)).detach()
         if not found:
             raise UsageError(f"nothing to differentiate: give a tensor for at least one of {', '.join(known)}")
-        return found
+        return apart(found)
 
     def given_outputs(self, grads: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> dict[str, Result]:
         """Return the gradients for a backward that is given these outputs of its forward."""
-        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
+        inputs: dict[str, Tensor | Enclosure] = {**self.parts, **self.upstream(grads)}
         results = self._results(self.joint, inputs, list(self.joint.outputs))
-        names = list(self.forward.outputs)
-        if len(outputs) != len(names):
-            raise UsageError(f"expected {len(names)} outputs ({', '.join(names)}), got {len(outputs)}")
-        stored = {name: as_given(results[name], actual) for name, actual in zip(names, outputs, strict=True)}
+        whole = self.whole_outputs
+        if len(outputs) != len(whole):
+            raise UsageError(f"expected {len(whole)} outputs ({', '.join(whole)}), got {len(outputs)}")
+        returned = {n: require_same_form(t, *m, n) for (n, m), t in zip(whole.items(), outputs, strict=True)}
+        stored = {name: as_given(results[name], actual) for name, actual in apart(returned).items()}
         return self._declared(results, inputs, stored)
 
     def upstream(self, grads: Sequence[Tensor | None]) -> dict[str, Tensor]:
-        """Return the upstream gradients by input name of the program; None means zero."""
+        """Return the upstream gradients by input name of the program, complex ones in parts; None means zero."""
         expected = self.cotangents
         if len(grads) != len(expected):
             raise UsageError(f"expected {len(expected)} upstream gradients, one per floating output, got {len(grads)}")
@@ -220,7 +241,7 @@ class Check:
             given[tracing.cotangent_name(name)] = require_same_form(
                 grad, meta.shape, meta.dtype, tracing.cotangent_name(name)
             ).detach()
-        return given
+        return apart(given)
 
     def _results(
         self, program: Program, inputs: Mapping[str, Tensor | Enclosure], names: list[str]
@@ -274,17 +295,15 @@ class Check:
     def _like(self, name: str) -> Meta:
         """Return shape and dtype of a derivative: "grad_X" has those of input X, or of upstream gradient X."""
         own = name.removeprefix("grad_")
-        if own in self.tensors:
-            return Meta(tuple(self.tensors[own].shape), self.tensors[own].dtype)
-        return self.cotangents[own.removeprefix("grad_").removeprefix("tangent_")]
+        if own in self.parts:
+            return Meta(tuple(self.parts[own].shape), self.parts[own].dtype)
+        return self.forward.output_metas[own.removeprefix("grad_").removeprefix("tangent_")]
 
     def _declared(
         self, traced: Mapping[str, Result], inputs: Mapping[str, Tensor | Enclosure], stored: Mapping[str, Enclosure]
     ) -> dict[str, Result]:
         """Return the gradients with the bound of the declared backward, run on the enclosures of the stored outputs."""
-        like = [torch.zeros(traced[name].meta.shape, dtype=traced[name].meta.dtype) for name in stored]
-        upstream = [value for name, value in inputs.items() if name not in self.tensors]
-        program = self._trace_declared(like, upstream, list(stored))
+        program = self._trace_declared()
         self.declared_program = program
         given = {**inputs, **stored}
         filtered = run_filter(program, {name: given[name] for name in program.inputs}, self.profile)
@@ -297,11 +316,11 @@ class Check:
             found[label] = self._merged(result, filtered, label)
         return found
 
-    def _trace_declared(self, like: list[Tensor], upstream: list[Any], labels: list[str]) -> Program:
+    def _trace_declared(self) -> Program:
         if self.reference.declared is None:
             raise InvariantError("no declared backward")
         return derivatives.trace_declared(
-            self.reference.declared, self.reference.function, self.arguments, like, upstream, self.wrt, labels
+            self.reference.declared, self.reference.function, self.arguments, self.wrt, self.forward
         )
 
     def _merged(self, traced: Result, filtered: Filtered, name: str) -> Result:

@@ -1,4 +1,4 @@
-"""Complex numbers inside a reference, as pairs of real ones.
+"""Complex numbers inside a reference, as pairs of real ones (those at its edges: complex_parts.py).
 
 A traced graph with complex tensors in it is traced once more with each of them carried by PyTorch's ComplexTensor: its
 operations are real ones on its two parts: these have rules. What comes in and goes out is real. A product is
@@ -93,6 +93,84 @@ def _product(a: Any, b: Any) -> Any:
     return ComplexTensor(a.re * re - a.im * im, a.re * im + a.im * re)
 
 
+def _matrix_product(a: Any, b: Any) -> Any:
+    """Each part is one sum of 2 K products, in any order: kernels take real and imaginary terms in turn, or apart."""
+    (p, q), (r, s) = _parts(a), _parts(b)
+    rows, columns = (-1, -2) if b.dim() > 1 else (-1, -1)
+    real = torch.cat((p, -q), rows) @ torch.cat((r, s), columns)
+    return ComplexTensor(real, torch.cat((p, q), rows) @ torch.cat((s, r), columns))
+
+
+def _conjugate(value: Any) -> Any:
+    if isinstance(value, (int, float, complex)):
+        return value.conjugate()
+    re, im = _parts(value)
+    return ComplexTensor(re, -im)
+
+
+def _scaled(value: Any, factor: Any) -> Any:
+    return value if factor == 1 else _product(value, factor)
+
+
+def _product_added(value: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return _scaled(value, beta) + _scaled(_matrix_product(a, b), alpha)
+
+
+def _power(value: Any, exponent: Any) -> Any:
+    """Small whole powers are products, as PyTorch has them; the others exp(exponent log(value))."""
+    if isinstance(exponent, complex) and exponent.imag == 0:
+        exponent = exponent.real
+    if exponent in (0, 1, 2, -1):
+        one = ComplexTensor(torch.ones_like(value.re), torch.zeros_like(value.im))
+        return (one, value, _product(value, value), value.reciprocal())[int(exponent)]  # the last for -1
+    return torch.exp(_product(torch.log(value), exponent))
+
+
+def _sigmoid(value: Any) -> Any:
+    return (1 + torch.exp(-value)).reciprocal()
+
+
+def _sigmoid_backward(grad: Any, value: Any) -> Any:
+    return _product(grad, _conjugate(_product(value, 1 - value)))
+
+
+def _atanh(value: Any) -> Any:
+    return _product(torch.log(1 + value) - torch.log(1 - value), 0.5)
+
+
+def _atan(value: Any) -> Any:
+    """-i atanh(i z)."""
+    re, im = _parts(_atanh(ComplexTensor(-value.im, value.re)))
+    return ComplexTensor(im, -re)
+
+
+def _between(start: Any, end: Any, weight: Any) -> Any:
+    return start + _product(end - start, weight)
+
+
+def _by_parts(operation: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Return an operation that moves or adds elements, on both parts."""
+
+    def part(number: int, given: Any) -> Tensor:
+        args, kwargs = torch.utils._pytree.tree_map_only(ComplexTensor, lambda z: _parts(z)[number], given)
+        return operation(*args, **kwargs)
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return ComplexTensor(part(0, (args, kwargs)), part(1, (args, kwargs)))
+
+    return apply
+
+
+def _scalar(value: complex, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    real = _REAL[dtype or torch.complex64]
+    return ComplexTensor(*(torch.scalar_tensor(part, dtype=real) for part in (value.real, value.imag)))
+
+
+def _filled(size: Sequence[int], value: complex, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    real = _REAL[dtype or torch.complex64]
+    return ComplexTensor(*(torch.full(size, part, dtype=real) for part in (value.real, value.imag)))
+
+
 def _complex(re: Tensor, im: Tensor) -> Any:
     return ComplexTensor(*torch.broadcast_tensors(re, im))
 
@@ -121,6 +199,12 @@ def _made(factory: Callable[..., Tensor]) -> Callable[..., Any]:
     return make
 
 
+# Operations that move elements or add them up, which ComplexTensor does not know.
+_MOVEMENTS = (
+    *(aten.roll.default, aten.tril.default, aten.triu.default, aten.unfold.default, aten.unfold_backward.default),
+    *(aten.scatter_add.default, aten.index_put.default, aten.masked_select.default, aten.take.default),
+    *(aten.reflection_pad1d.default, aten.replication_pad1d.default, aten.diag_embed.default, aten.trace.default),
+)
 _TABLE: Mapping[Any, Callable[..., Any]] = {
     aten._fft_r2c.default: _r2c,
     aten._fft_c2c.default: _transformed,
@@ -138,13 +222,40 @@ _TABLE: Mapping[Any, Callable[..., Any]] = {
     aten._to_copy.default: _to_copy,
     aten.zeros.default: _made(torch.zeros),
     aten.ones.default: _made(torch.ones),
-    aten.full.default: _made(torch.full),
+    aten.full.default: _filled,
+    aten.scalar_tensor.default: _scalar,
+    aten.mm.default: _matrix_product,
+    aten.bmm.default: _matrix_product,
+    aten.mv.default: _matrix_product,
+    aten.dot.default: _matrix_product,
+    aten.vdot.default: lambda a, b: _matrix_product(_conjugate(a), b),
+    aten.addmm.default: _product_added,
+    aten.addmv.default: _product_added,
+    aten.baddbmm.default: _product_added,
+    aten.pow.Tensor_Scalar: _power,
+    aten.square.default: lambda value: _product(value, value),
+    aten.sigmoid.default: _sigmoid,
+    aten.sigmoid_backward.default: _sigmoid_backward,
+    aten.atanh.default: _atanh,
+    aten.atan.default: _atan,
+    aten._conj.default: _conjugate,
+    aten.lerp.Scalar: _between,
+    aten.lerp.Tensor: _between,
+    **{op: _by_parts(op) for op in _MOVEMENTS},
     aten.resolve_conj.default: lambda value: value,
     aten._has_same_storage_numel.default: lambda value, other: True,  # forward mode asks; nothing reads the answer
     aten.is_same_size.default: lambda value, other: value.shape == other.shape,
     aten.real.default: lambda value: _parts(value)[0],
     aten.imag.default: lambda value: _parts(value)[1],
 }
+
+
+def as_parts(value: Any) -> Any:
+    """Return a constant tensor as it is, a complex one as a ComplexTensor."""
+    if not isinstance(value, Tensor) or value.dtype not in _REAL:
+        return value
+    value = value.resolve_conj().resolve_neg()
+    return ComplexTensor(value.real.clone(), value.imag.clone())
 
 
 def real_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], complex_result: bool) -> Any:

@@ -15,6 +15,15 @@ from typing import Any
 
 import torch
 
+from kernels_core.complex_parts import (
+    HasDtype,
+    apart,
+    differentiable,
+    names_of_parts,
+    together,
+    values_apart,
+    whole_metas,
+)
 from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.program import Meta, Program, Ref, Step
 from kernels_core.tracing import (
@@ -57,10 +66,11 @@ def trace_vjp(
         primal, chosen = traced.primal(values)
         _, pullback, outputs = torch.func.vjp(primal, *chosen, has_aux=True)  # type: ignore[misc]
         traced.forward_ends()
-        return list(outputs), list(pullback(tuple(upstream)))
+        found = pullback(tuple(together(traced.floating, upstream).values()))
+        return values_apart(outputs, outputs), values_apart(found, chosen)
 
-    names = [*forward.outputs, *(f"grad_{name}" for name in wrt)]
-    inputs = [*traced.tensors, *(cotangent_name(name) for name in traced.floating)]
+    names = [*forward.outputs, *_titled(traced.chosen(wrt), cotangent_name)]
+    inputs = [*names_of_parts(traced.tensors), *_titled(traced.floating, cotangent_name)]
     program = traced.program(joint, [traced.cotangents()], inputs, names)
     return with_factored(program, {name: 1 for name in names if name.startswith("grad_")})
 
@@ -83,12 +93,13 @@ def trace_jvp(
             primal, chosen = traced.primal(values)
             primal(*chosen)
             traced.forward_ends()
-            _, found, _ = torch.func.jvp(primal, tuple(chosen), tuple(tangents), has_aux=True)  # type: ignore[misc]
-            return list(found)
+            given = tuple(together(traced.chosen(wrt), tangents).values())
+            _, found, _ = torch.func.jvp(primal, tuple(chosen), given, has_aux=True)  # type: ignore[misc]
+            return values_apart(found, found)
 
-        names = [tangent_name(name) for name in traced.floating]
-        inputs = [*traced.tensors, *(tangent_name(name) for name in wrt)]
-        program = traced.program(pushed, [traced.like_wrt()], inputs, names)
+        names = _titled(traced.floating, tangent_name)
+        inputs = [*names_of_parts(traced.tensors), *_titled(traced.chosen(wrt), tangent_name)]
+        program = traced.program(pushed, [traced.zeros(traced.chosen(wrt))], inputs, names)
         return with_factored(program, dict.fromkeys(names, 1))
 
     load_forward_mode()
@@ -133,7 +144,6 @@ def trace_double_backward(
     """
 
     def traced(traced: _Traced) -> Program:
-        vectors = [zeros for name, zeros in zip(wrt, traced.like_wrt(), strict=True) if name in given]
 
         def twice(values: list[Tensor], upstream: list[Tensor], second: list[Tensor]) -> Any:
             primal, chosen = traced.primal(values)
@@ -144,13 +154,19 @@ def trace_double_backward(
                 found = pullback(inputs[len(wrt) :])
                 return tuple(grad for name, grad in zip(wrt, found, strict=True) if name in given)
 
-            _, again = torch.func.vjp(first, *chosen, *upstream)  # type: ignore[misc]
-            return list(again(tuple(second)))
+            grads = tuple(together(traced.floating, upstream).values())
+            _, again = torch.func.vjp(first, *chosen, *grads)  # type: ignore[misc]
+            found = again(tuple(together(again_by, second).values()))
+            return values_apart(found, (*chosen, *grads))
 
-        cotangents = [cotangent_name(name) for name in traced.floating]
-        orders = {**{f"grad_{name}": 2 for name in wrt}, **{f"grad_{name}": 1 for name in cotangents}}
-        inputs = [*traced.tensors, *cotangents, *(cotangent_name(f"grad_{name}") for name in wrt if name in given)]
-        return with_factored(traced.program(twice, [traced.cotangents(), vectors], inputs, list(orders)), orders)
+        again_by = traced.chosen([name for name in wrt if name in given])
+        cotangents = _titled(traced.floating, cotangent_name)
+        orders = dict.fromkeys(_titled(traced.chosen(wrt), cotangent_name), 2)
+        orders |= {f"grad_{name}": 1 for name in cotangents}
+        inputs = [*names_of_parts(traced.tensors), *cotangents]
+        inputs += _titled(again_by, lambda name: cotangent_name(f"grad_{name}"))
+        more = [traced.cotangents(), traced.zeros(again_by)]
+        return with_factored(traced.program(twice, more, inputs, list(orders)), orders)
 
     return _by_either_route(traced, _Traced(function, arguments, wrt, forward), "the second order", flat_only=flat)
 
@@ -188,10 +204,8 @@ def trace_declared(
     backward: Callable[..., Any],
     function: Callable[..., Any],
     arguments: Arguments,
-    outputs: Sequence[Tensor],
-    grads: Sequence[Tensor],
     wrt: Sequence[str],
-    output_labels: Sequence[str],
+    forward: Program,
 ) -> Program:
     """Return the program of a declared backward: inputs, then the outputs, then the upstream gradients.
 
@@ -199,26 +213,35 @@ def trace_declared(
     included) and returns one gradient for each tensor input, in order
     (None for those that are not differentiated), or one for each floating one, or one for each name in `wrt`.
     """
-    tensors = named_tensors(arguments)
+    traced = _Traced(function, arguments, wrt, forward)
+    tensors, sources = traced.tensors, traced.sources
     complete = with_defaults(function, arguments)
-    sources: dict[str, str] = {}
 
     def declared(values: list[Tensor], stored: list[Tensor], upstream: list[Tensor]) -> Any:
-        placed = with_tensors(complete, dict(zip(tensors, values, strict=True)))
-        result = declared_call(backward, (tuple(placed.values()), tuple(stored), tuple(upstream)), sources)
-        return _gradients_in_order(result, tensors, wrt)
+        placed = with_tensors(complete, together(tensors, values))
+        given, grads = together(traced.outputs, stored), together(traced.floating, upstream)
+        args = (tuple(placed.values()), tuple(given.values()), tuple(grads.values()))
+        found = _gradients_in_order(declared_call(backward, args, sources), tensors, wrt)
+        _require_kinds(found, traced.chosen(wrt))
+        return values_apart(found, [tensors[name] for name in wrt])
 
-    graph = to_graph(declared, [list(tensors.values()), list(outputs), list(grads)], sources, set())
-    floating = [label for label, value in zip(output_labels, outputs, strict=True) if value.dtype.is_floating_point]
-    inputs = [*tensors, *output_labels, *(cotangent_name(label) for label in floating)]
-    return to_program(graph, inputs, [f"grad_{name}" for name in wrt], sources, set())
+    more = [traced.zeros(traced.outputs), traced.cotangents()]
+    graph = to_graph(declared, [list(apart(tensors).values()), *more], sources, set())
+    inputs = [*names_of_parts(tensors), *forward.outputs, *_titled(traced.floating, cotangent_name)]
+    return to_program(graph, inputs, _titled(traced.chosen(wrt), cotangent_name), sources, set())
+
+
+def _require_kinds(gradients: Sequence[Tensor | None], like: Mapping[str, Tensor]) -> None:
+    for (name, tensor), grad in zip(like.items(), gradients, strict=True):
+        if grad is not None and grad.is_complex() != tensor.is_complex():
+            raise TraceError(f"the declared backward returned {grad.dtype} for grad_{name}, expected {tensor.dtype}")
 
 
 def _gradients_in_order(result: Any, tensors: Mapping[str, Tensor], wrt: Sequence[str]) -> list[Tensor | None]:
     gradients = [result] if isinstance(result, Tensor) else list(result)
     if len(gradients) == len(wrt):
         return gradients
-    floating = [name for name, value in tensors.items() if value.is_floating_point()]
+    floating = [name for name, value in tensors.items() if differentiable(value.dtype)]
     for names in (list(tensors), floating):
         if len(gradients) == len(names):
             return [gradients[names.index(name)] for name in wrt]
@@ -226,6 +249,11 @@ def _gradients_in_order(result: Any, tensors: Mapping[str, Tensor], wrt: Sequenc
         f"the declared backward returned {len(gradients)} gradients for {len(wrt)} differentiated inputs\n"
         f"return one for each of: {', '.join(wrt)}"
     )
+
+
+def _titled(like: Mapping[str, HasDtype], title: Callable[[str], str]) -> list[str]:
+    """Return the names in a program of what belongs to these tensors: "grad_z.real" and "grad_z.imag" for "z"."""
+    return names_of_parts({title(name): meta for name, meta in like.items()})
 
 
 @dataclasses.dataclass
@@ -251,22 +279,31 @@ class _Traced:
     @property
     def floating(self) -> dict[str, Meta]:
         """The outputs that have derivatives."""
-        return {n: m for n, m in self.forward.output_metas.items() if m.dtype.is_floating_point}
+        return {n: m for n, m in self.outputs.items() if differentiable(m.dtype)}
+
+    @property
+    def outputs(self) -> dict[str, Meta]:
+        """Shape and dtype of the reference's own results, complex ones whole."""
+        return whole_metas(self.forward.output_metas, self.forward.complex_outputs)
+
+    def chosen(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Return the tensors of these names."""
+        return {name: self.tensors[name] for name in names}
 
     def primal(self, values: list[Tensor]) -> tuple[Callable[..., Any], list[Tensor]]:
         """Return the reference as a function of the differentiated tensors alone, and these."""
-        given = dict(zip(self.tensors, values, strict=True))
+        given = together(self.tensors, values)
 
         def primal(*chosen: Tensor) -> Any:
             placed = {**given, **dict(zip(self.wrt, chosen, strict=True))}
             outputs = self._outputs(placed)
-            return tuple(o for o in outputs if o.dtype.is_floating_point), tuple(outputs)
+            return tuple(o for o in outputs if differentiable(o.dtype)), tuple(outputs)
 
         return primal, [given[name] for name in self.wrt]
 
     def _outputs(self, placed: Mapping[str, Tensor]) -> list[Tensor]:
         if self.flat:
-            return list(self.forward.run(placed).values())
+            return list(together(self.outputs, list(self.forward.run(apart(placed)).values())).values())
         return output_names(call_in_place(self.function, self.arguments, placed, self.sources))[1]
 
     def forward_ends(self) -> None:
@@ -276,18 +313,18 @@ class _Traced:
 
     def cotangents(self) -> list[Tensor]:
         """Return stand-ins for the upstream gradients."""
-        device = next((t.device for t in self.tensors.values()), torch.device("cpu"))
-        return [torch.zeros(meta.shape, dtype=meta.dtype, device=device) for meta in self.floating.values()]
+        return self.zeros(self.floating)
 
-    def like_wrt(self) -> list[Tensor]:
-        """Return stand-ins for one tensor per differentiated input."""
-        return [torch.zeros_like(self.tensors[name]) for name in self.wrt]
+    def zeros(self, like: Mapping[str, Tensor] | Mapping[str, Meta]) -> list[Tensor]:
+        """Return stand-ins for tensors like these, the parts of complex ones one by one."""
+        device = next((t.device for t in self.tensors.values()), torch.device("cpu"))
+        return list(apart({n: torch.zeros(m.shape, dtype=m.dtype, device=device) for n, m in like.items()}).values())
 
     def program(
         self, function: Callable[..., Any], more: list[list[Tensor]], inputs: list[str], names: list[str]
     ) -> Program:
         """Return the program of `function(values, *more)`."""
-        graph = to_graph(function, [list(self.tensors.values()), *more], self.sources, self.before)
+        graph = to_graph(function, [list(apart(self.tensors).values()), *more], self.sources, self.before)
         return to_program(without_repeats(graph), inputs, names, self.sources, self.before)
 
 

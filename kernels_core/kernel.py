@@ -11,6 +11,7 @@ import torch
 
 from kernels_core import tracing
 from kernels_core.callee import call, inside_a_network
+from kernels_core.complex_parts import draw
 from kernels_core.errors import ExactRefError
 from kernels_core.global_state import restored
 from kernels_core.reference import Check
@@ -22,8 +23,7 @@ Tensor = torch.Tensor
 def draw_upstream(check: Check, seed: int) -> list[Tensor]:
     """Draw upstream gradients per element in logical order, independent per output."""
     generator = torch.Generator().manual_seed(seed + 0x5EED)
-    drawn = [(torch.randn(m.shape, generator=generator, dtype=torch.float32), m) for m in check.cotangents.values()]
-    return [numbers.to(m.dtype).to(check.device) for numbers, m in drawn]
+    return [draw(meta, meta.shape, generator).to(check.device) for meta in check.cotangents.values()]
 
 
 class KernelRaisedError(Exception):

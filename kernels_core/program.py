@@ -105,6 +105,7 @@ class Program:
         outputs: names of the results ("output", "grad_A") -> Ref, or None for a gradient that is zero.
         output_metas: shape and dtype of each result.
         value_free: traced on tensors without values, so that the program is the same for all of them.
+        complex_outputs: names of the reference's complex results, each of which is two here (complex_parts.py).
     """
 
     steps: tuple[Step, ...]
@@ -113,6 +114,7 @@ class Program:
     outputs: Mapping[str, Ref | None]
     output_metas: Mapping[str, Meta]
     value_free: bool = False
+    complex_outputs: tuple[str, ...] = ()
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the results of the program of a forward, computed by PyTorch's own operations in their own dtypes."""

@@ -21,9 +21,9 @@ from kernels_core.check import Check
 from kernels_core.errors import UsageError, nearest
 from kernels_core.profiles import AUTO
 from kernels_core.profiles.knobs import WORST_CASE, Given
-from kernels_core.result import Result
+from kernels_core.result import ComplexResult, Result
 
-__all__ = ["Check", "Reference", "Result", "reference"]
+__all__ = ["Check", "ComplexResult", "Reference", "Result", "reference"]
 
 Tensor = torch.Tensor
 
@@ -77,7 +77,7 @@ class Reference:
             TraceError: the function cannot be traced.
         """
         check = Check(self, tracing.bind(self.function, args, kwargs))
-        results = tuple(check.outputs().values())
+        results = tuple(check.whole(check.outputs()).values())
         return results[0] if len(results) == 1 else results
 
     def backward(
@@ -87,7 +87,7 @@ class Reference:
         wrt: Sequence[str] | None = None,
         kinks: str = "accept",
         **kwargs: Any,
-    ) -> dict[str, Result]:
+    ) -> dict[str, Result | ComplexResult]:
         """Return what a backward may return: {"grad_<name>": Result} for every floating tensor input.
 
         Args:
@@ -101,7 +101,7 @@ class Reference:
             raise UsageError(f"{self.name}.backward needs the inputs and the upstream gradient")
         *inputs, grads = args
         check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile, wrt=wrt, kinks=kinks)
-        return check.gradients([grads] if grads is None or isinstance(grads, Tensor) else list(grads))
+        return check.whole(check.gradients([grads] if grads is None or isinstance(grads, Tensor) else list(grads)))
 
     def jvp(
         self,
@@ -110,7 +110,7 @@ class Reference:
         profile: Given | None = None,
         kinks: str = "accept",
         **kwargs: Any,
-    ) -> dict[str, Result]:
+    ) -> dict[str, Result | ComplexResult]:
         """Return what forward mode may return: {"tangent_output": Result} for every floating output.
 
         tangent_output = sum over X of (d output / d X) tangent_X.
@@ -123,7 +123,8 @@ class Reference:
             kwargs: further inputs by name.
         """
         arguments = tracing.bind(self.function, args, kwargs)
-        return Check(self, arguments, profile=profile, wrt=list(tangents), kinks=kinks).tangents(tangents)
+        check = Check(self, arguments, profile=profile, wrt=list(tangents), kinks=kinks)
+        return check.whole(check.tangents(tangents))
 
     def double_backward(
         self,
@@ -132,7 +133,7 @@ class Reference:
         wrt: Sequence[str] | None = None,
         kinks: str = "accept",
         **kwargs: Any,
-    ) -> dict[str, Result]:
+    ) -> dict[str, Result | ComplexResult]:
         """Return what a double backward may return: the gradients of s = sum over X of <vector_X, grad_X>.
 
         grad_X are the gradients of `backward`, as functions of the inputs and of the upstream gradient.
@@ -155,7 +156,8 @@ class Reference:
             )
         *inputs, grads, vectors = args
         check = Check(self, tracing.bind(self.function, inputs, kwargs), profile=profile, wrt=wrt, kinks=kinks)
-        return check.second_order([grads] if grads is None or isinstance(grads, Tensor) else list(grads), vectors)
+        upstream = [grads] if grads is None or isinstance(grads, Tensor) else list(grads)
+        return check.whole(check.second_order(upstream, vectors))
 
     def backward_covers(self, *args: Any, outputs: Any, grads: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Return {"grad_<name>": BoolTensor}: what a correct backward may return that was given these outputs.
@@ -182,7 +184,7 @@ class Reference:
         check = Check(forward, tracing.bind(self.function, inputs, kwargs), profile=profile)
         upstream = [grad] if grad is None or isinstance(grad, Tensor) else list(grad)
         upstream += [None] * (len(check.cotangents) - len(upstream))
-        results = check.given_outputs(upstream, stored)
+        results = check.whole(check.given_outputs(upstream, stored))
         if len(grads) != len(results):
             raise UsageError(f"expected {len(results)} gradients ({', '.join(results)}), got {len(grads)}")
         return {name: result.covers(actual) for (name, result), actual in zip(results.items(), grads, strict=True)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
+from kernels_core.complex_parts import parts_of
 from kernels_core.coverage import Element, Figures, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact import Budget, resolve
@@ -145,6 +147,73 @@ class Result:
         beyond = (end - target) * side > 0
         inward = next_down(end, fmt) if side > 0 else next_up(end, fmt)
         return torch.where(beyond & end.isfinite(), inward, end).to(self.meta.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class ComplexResult:
+    """What a correct kernel may return for one complex output or gradient: real and imaginary parts, one by one.
+
+    Attributes:
+        name: "output" or "grad_z".
+        real, imag: of the two parts.
+    """
+
+    name: str
+    real: Result
+    imag: Result
+
+    def __repr__(self) -> str:
+        """Return "ComplexResult(grad_z, complex64[16, 32])"."""
+        return f"ComplexResult({self.name}, {str(self.meta.dtype)[6:]}{list(self.meta.shape)})"
+
+    @property
+    def meta(self) -> Meta:
+        """Shape and complex dtype."""
+        return Meta(self.real.meta.shape, self.real.meta.dtype.to_complex())
+
+    def covers(self, actual: Tensor) -> Tensor:
+        """Return a BoolTensor: True where a correct kernel may, for certain, return both parts of the value.
+
+        Raises:
+            UsageError: the shape or dtype is another.
+        """
+        return self.verdict(actual) == Element.COVERED
+
+    def verdict(self, actual: Tensor) -> Tensor:
+        """Return an int8 tensor of `Element` codes: violated where a part is, else undecided, else unconstrained."""
+        actual = require_same_form(actual, self.meta.shape, self.meta.dtype, self.name).detach()
+        codes = [part.verdict(value) for part, value in zip((self.real, self.imag), parts_of(actual), strict=True)]
+        found = torch.full_like(codes[0], int(Element.COVERED))
+        for element in (Element.UNCONSTRAINED, Element.UNDECIDED, Element.VIOLATED):
+            found[(codes[0] == element) | (codes[1] == element)] = int(element)
+        return found
+
+    @property
+    def exact(self) -> Tensor:
+        """The exact value as complex128, each part as `Result.exact`."""
+        return torch.complex(self.real.exact, self.imag.exact)
+
+    @property
+    def lower(self) -> Tensor:
+        """The smallest admissible value of each part."""
+        return torch.complex(self.real.lower, self.imag.lower)
+
+    @property
+    def upper(self) -> Tensor:
+        """The largest admissible value of each part."""
+        return torch.complex(self.real.upper, self.imag.upper)
+
+
+def joined(results: Mapping[str, Result], complex_names: Collection[str]) -> dict[str, Result | ComplexResult]:
+    """Return results with the two parts of each complex tensor as one."""
+    found: dict[str, Result | ComplexResult] = {}
+    for name, result in results.items():
+        whole = name.removesuffix(".real").removesuffix(".imag")
+        if whole == name or whole not in complex_names:
+            found[name] = result
+        elif whole not in found:
+            found[whole] = ComplexResult(whole, *(results[part] for part in (f"{whole}.real", f"{whole}.imag")))
+    return found
 
 
 def _store_rounded(mid: Tensor, index: int, value: Any) -> bool:

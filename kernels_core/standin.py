@@ -25,7 +25,9 @@ class StandInContext:
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         """Pretend that every floating input needs a gradient."""
-        self.needs_input_grad = tuple(isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs)
+        self.needs_input_grad = tuple(
+            isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) for x in inputs
+        )
         self.saved_tensors: tuple[Any, ...] = ()
         self.non_differentiable: tuple[torch.Tensor, ...] = ()
         self.dirty_tensors: tuple[torch.Tensor, ...] = ()

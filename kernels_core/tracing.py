@@ -26,7 +26,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
 from kernels_core.accumulation import with_accumulations
-from kernels_core.complex_numbers import WHOLE, has_complex, has_complex_value, real_call
+from kernels_core.complex_numbers import WHOLE, as_parts, has_complex, has_complex_value, real_call
+from kernels_core.complex_parts import apart, together
 from kernels_core.composites import composites_first, lines_of_operations
 from kernels_core.decompositions import MORE
 from kernels_core.determinant import with_determinants
@@ -122,14 +123,19 @@ def trace(function: Callable[..., Any], arguments: Arguments) -> Program:
     names: list[str] = []
     sources: dict[str, str] = {}
 
-    def forward(values: list[torch.Tensor]) -> list[torch.Tensor]:
-        result = call_reference(function, arguments, dict(zip(tensors, values, strict=True)), sources)
-        found, outputs = output_names(result)
-        names[:] = found
-        return outputs
+    whole: list[str] = []
 
-    graph = to_graph(forward, [list(tensors.values())], sources, set())
-    return to_program(graph, list(tensors), names, sources)
+    def forward(values: list[torch.Tensor]) -> list[torch.Tensor]:
+        result = call_reference(function, arguments, together(tensors, values), sources)
+        outputs = dict(zip(*output_names(result), strict=True))
+        whole[:] = [name for name, tensor in outputs.items() if tensor.is_complex()]
+        found = apart(outputs)
+        names[:] = found
+        return list(found.values())
+
+    given = apart(tensors)
+    graph = to_graph(forward, [list(given.values())], sources, set())
+    return dataclasses.replace(to_program(graph, list(given), names, sources), complex_outputs=tuple(whole))
 
 
 def cotangent_name(result: str) -> str:
@@ -319,6 +325,9 @@ class _RealFollower(_Follower):
     def run_node(self, n: torch.fx.Node) -> Any:
         self.complex_result = has_complex_value(n)
         return super().run_node(n)
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return as_parts(super().get_attr(target, args, kwargs))
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         return real_call(target, args, dict(kwargs), self.complex_result)

@@ -23,6 +23,7 @@ from kernels_core import battery as contract
 from kernels_core import tracing
 from kernels_core.audit.rows import audited
 from kernels_core.callee import call, in_order, non_differentiable_outputs, plain_function, same_memory, title_of
+from kernels_core.complex_parts import differentiable, returned_apart
 from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
 from kernels_core.kernel import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
@@ -96,12 +97,14 @@ def verify(
         notes = tuple(f"{name} is marked non-differentiable: its upstream gradient counts as zero" for name in cut)
         clock = time.process_time()
         results = check.outputs() if gradients is None else check.both(upstream)
-        setting = Setting(check, upstream, results, {**outputs, **(gradients or {})},
+        given, received = returned_apart(outputs, results), returned_apart(gradients or {}, results)
+        returned = {**given, **received}
+        setting = Setting(check, upstream, results, returned,
                           functools.partial(rerun, function, inputs, check, upstream), function,
                           time.process_time() - clock)  # fmt: skip
-        rows = _rows(results, outputs, gradients, setting if diagnose else None)
+        rows = _rows(results, given, received, setting if diagnose and not check.has_complex else None)
         if audit:
-            rows = audited(rows, check, upstream, results, {**outputs, **(gradients or {})})
+            rows = audited(rows, check, upstream, results, returned)
         if gradients is None:
             notes += ("gradients not checked: an output has another shape",)
         elif items:
@@ -211,7 +214,7 @@ def with_parameters(
         return kernel.module, {name: value for name, value in inputs.items() if name not in kernel.arguments}, wrt
     complete = {**inputs, **{name: value for name, value in kernel.values().items() if name not in inputs}}
     if wrt is None and kernel.frozen():
-        floating = [name for name, t in tracing.named_tensors(complete).items() if t.is_floating_point()]
+        floating = [name for name, t in tracing.named_tensors(complete).items() if differentiable(t.dtype)]
         wrt = [name for name in floating if name not in kernel.frozen()]
     return kernel, complete, wrt
 
@@ -257,22 +260,22 @@ def _declared_constant(outputs: Mapping[str, Tensor], marked: Sequence[Tensor], 
 
 def _rows(
     results: Mapping[str, Result],
-    outputs: Mapping[str, Tensor],
-    gradients: Mapping[str, Tensor | None] | None,
+    outputs: Mapping[str, Tensor | None],
+    gradients: Mapping[str, Tensor | None],
     setting: Setting | None,
 ) -> list[TensorReport]:
-    extra = [name for name in outputs if name not in results]
+    extra = [name for name in outputs if name not in results and f"{name}.real" not in results]
     if extra:
         wanted = ", ".join(name for name in results if not name.startswith("grad_"))
         raise UsageError(f"the kernel returned {', '.join(outputs)}; the reference has {wanted}\n"
                          "let both return the same outputs")  # fmt: skip
-    return [_row_of(result, name, outputs, gradients or {}, setting) for name, result in results.items()]
+    return [_row_of(result, name, outputs, gradients, setting) for name, result in results.items()]
 
 
 def _row_of(
     result: Result,
     name: str,
-    outputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor | None],
     gradients: Mapping[str, Tensor | None],
     setting: Setting | None,
 ) -> TensorReport:
@@ -282,6 +285,8 @@ def _row_of(
         actual = torch.zeros(result.meta.shape, dtype=result.meta.dtype, device=result.enclosure.mid.device)
         note = "the backward returned None, which means zero"
     try:
+        if (whole := outputs.get(name.rpartition(".")[0])) is not None and actual is None:
+            raise UsageError(f"expected the parts of a complex tensor, got {str(whole.dtype)[6:]}")
         if actual is None:
             raise UsageError(f"the kernel returned no such output; it returned {', '.join(outputs)}")
         return row(result, actual, kind, note, setting)

@@ -63,7 +63,7 @@ def audit(
     if not samples:
         return {}
     joint = any(name.startswith("grad_") for name in results)
-    inputs = {**check.tensors, **(check.upstream(upstream) if joint else {})}
+    inputs = {**check.parts, **(check.upstream(upstream) if joint else {})}
     program = check.joint if joint else check.forward
     shown = _measured(samples, _native(check, program, inputs, partial=True))
     found = {name: _precision(sample, shown.get(name, 0.0), None) for name, sample in samples.items()}

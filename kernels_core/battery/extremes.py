@@ -23,6 +23,7 @@ from kernels_core import tracing
 from kernels_core.battery.item import Finding
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import returned_apart
 from kernels_core.coverage import Element
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import ExactRefError
@@ -55,7 +56,7 @@ class Extremes:
                 return
             outputs, gradients = run_kernel(subject.function, subject.inputs, check.arguments, check, subject.upstream)
             results = _where_defined(check.outputs() if gradients is None else check.both(subject.upstream))
-            pytorch = _pytorch(subject, check)
+            pytorch = returned_apart(_pytorch(subject, check), results)
         except ExactRefError as error:
             self.left_out.append(str(error).splitlines()[0])
             return
@@ -67,7 +68,7 @@ class Extremes:
         if why := _too_much_for_pytorch(subject, pytorch, results):
             self.left_out.append(why)
             return
-        found = {**outputs, **(gradients or {})}
+        found = returned_apart({**outputs, **(gradients or {})}, results)
         self._judge(label, found, results, functools.partial(_rounded, check, subject.upstream))
         self._count(found, results)
 

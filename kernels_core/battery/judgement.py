@@ -13,6 +13,7 @@ import torch
 
 from kernels_core.battery.item import Finding
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import parts_of, returned_apart
 from kernels_core.coverage import Element
 from kernels_core.kernel import KernelRaisedError
 from kernels_core.reference import Result
@@ -60,9 +61,9 @@ class Judgement:
             results: what it may return; what the plain comparison admitted where left out.
             doubts: undecided elements count; not where the values are not those that the caller asked about.
         """
-        before = len(self.doubts)
-        for name, actual in found.items():
-            result = (self.subject.results if results is None else results).get(name)
+        before, known = len(self.doubts), self.subject.results if results is None else results
+        for name, actual in returned_apart(found, known).items():
+            result = known.get(name)
             if result is not None and (results is None or name not in self.subject.violated):
                 self._look_at(label, result, actual, self._first(name, result) if results is None else None)
         if not doubts:
@@ -118,6 +119,8 @@ def same_bits(first: Tensor, second: Tensor) -> bool:
         return False
     if torch.equal(first, second):  # equal values; -0.0 and 0.0 are the same value
         return True
+    if first.is_complex():
+        return all(same_bits(a, b) for a, b in zip(parts_of(first), parts_of(second), strict=True))
     return first.dtype.is_floating_point and bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 

@@ -14,6 +14,7 @@ import torch
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import differentiable
 from kernels_core.errors import ExactRefError
 from kernels_core.reference import Check
 from kernels_core.tracing import with_tensors
@@ -63,7 +64,7 @@ def channels_last(given: Tensor) -> Tensor:
 
 
 def _filler(given: Tensor) -> float:
-    return float("nan") if given.dtype.is_floating_point else 0
+    return float("nan") if differentiable(given.dtype) else 0
 
 
 LAYOUTS: Mapping[str, Layout] = {

@@ -15,6 +15,7 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import parts_of, returned_apart, widest
 from kernels_core.coverage import Element
 from kernels_core.kernel import run_kernel
 from kernels_core.reference import Result
@@ -57,7 +58,7 @@ def _families(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
 
 def _room(subject: Subject) -> tuple[int, int]:
     """Return by how many powers of two the upstream gradient may grow, and shrink."""
-    sizes = [(g.dtype, g.to(torch.float64)) for g in subject.upstream]
+    sizes = [(part.dtype, part.to(torch.float64)) for g in subject.upstream for part in parts_of(g)]
     sizes += [(r.meta.dtype, r.enclosure.mid) for n, r in subject.results.items()
               if n.startswith("grad_") and r.enclosure.floating]  # fmt: skip
     up, down = math.inf, math.inf
@@ -71,13 +72,13 @@ def _room(subject: Subject) -> tuple[int, int]:
 
 
 def _scaled(given: Tensor, exponent: int) -> Tensor:
-    return (given.to(torch.float64) * 2.0**exponent).to(given.dtype)
+    return (widest(given) * 2.0**exponent).to(given.dtype)
 
 
 def _mixed(given: Tensor, generator: torch.Generator) -> Tensor:
     most = max(1, int(MIXED * math.log2(torch.finfo(given.dtype).max)))
     exponent = torch.randint(-most, most + 1, given.shape, generator=generator).to(given.device)
-    return (given.to(torch.float64) * torch.exp2(exponent.to(torch.float64))).to(given.dtype)
+    return (widest(given) * torch.exp2(exponent.to(torch.float64))).to(given.dtype)
 
 
 def _one_hot(given: Tensor, generator: torch.Generator) -> Tensor:
@@ -94,7 +95,7 @@ def _admits_pytorch(subject: Subject, upstream: list[Tensor], results: Mapping[s
     with functions_as_forwards():
         own = subject.check.reference.function
         _, gradients = run_kernel(own, subject.arguments, subject.arguments, subject.check, upstream)
-    found = {n: g for n, g in (gradients or {}).items() if g is not None}
+    found = {n: g for n, g in returned_apart(gradients or {}, results).items() if g is not None}
     return not any(bool((results[n].verdict(g) == Element.VIOLATED).any()) for n, g in found.items() if n in results)
 
 

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import differentiable
 
 Tensor = torch.Tensor
 WIDTH = 64  # elements of a canary on either side, a multiple of any alignment that kernels ask for
@@ -122,7 +123,7 @@ def _look_for_poison(judgement: Judgement, name: str, first: Tensor | None, seco
     if first is None or second is None or first.shape != second.shape:
         return
     marks = [poison(t.dtype, large=large) for t, large in ((first, False), (second, True))]
-    floating = first.dtype.is_floating_point
+    floating = differentiable(first.dtype)
     left = (first.isnan() if floating else first == marks[0]) & (second == torch.tensor(marks[1]).to(second))
     if bool(left.any()):
         index = [int(i) for i in torch.nonzero(left)[0]]

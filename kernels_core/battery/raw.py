@@ -8,6 +8,7 @@ from kernels_core.battery import graph
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import differentiable, returned_apart
 from kernels_core.errors import ExactRefError
 from kernels_core.reference import Check, Result
 from kernels_core.tracing import with_tensors
@@ -44,7 +45,8 @@ def _look_at(judgement: Judgement, raw: graph.RawGradient) -> None:
 
 def _none_gradient(subject: Subject) -> Finding:
     """Compare None, which means zero, with the true gradient: at these inputs, and where it is zero here, at -x."""
-    missing = [name for name, value in subject.gradients.items() if value is None]
+    gradients = returned_apart(subject.gradients, subject.results)
+    missing = [name for name, value in gradients.items() if value is None]
     if not missing:
         return not_applicable("every input that needs a gradient gets one")
     judgement = Judgement(subject)
@@ -68,7 +70,7 @@ def _nonzero(judgement: Judgement, name: str, result: Result, where: str) -> boo
 
 def _at_negated(judgement: Judgement, names: list[str]) -> None:
     subject = judgement.subject
-    negated = {n: -t if t.dtype.is_floating_point else t for n, t in subject.check.tensors.items()}
+    negated = {n: -t if differentiable(t.dtype) else t for n, t in subject.check.tensors.items()}
     check = Check(
         subject.check.reference, with_tensors(subject.arguments, negated), profile=subject.check.profile,
         wrt=subject.wrt, kinks=subject.check.kinks, budget=subject.check.budget,
@@ -79,7 +81,7 @@ def _at_negated(judgement: Judgement, names: list[str]) -> None:
         return
     with judgement.trying("negated inputs", may_refuse=True):
         leaves = {n: t.detach().clone().requires_grad_(n in subject.wrt) for n, t in negated.items()}
-        found = subject.run(leaves)
+        found = returned_apart(subject.run(leaves), results)
         for name in names:
             if found.get(name) is None:
                 _nonzero(judgement, name, results[name], " at negated inputs too")

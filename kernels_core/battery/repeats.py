@@ -9,6 +9,7 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import differentiable, parts_of, widest
 from kernels_core.formats import format_of, ulp
 from kernels_core.kernel import KernelRaisedError
 from kernels_core.report import Outcome
@@ -19,12 +20,12 @@ CALLS = 5
 
 def others(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return other values of the same kind: each floating tensor's own in reverse order, or half of them."""
-    return {name: other(t.detach()) if t.dtype.is_floating_point else t.detach() for name, t in tensors.items()}
+    return {name: other(t.detach()) if differentiable(t.dtype) else t.detach() for name, t in tensors.items()}
 
 
 def other(given: Tensor) -> Tensor:
     """Return other values of a floating tensor: its own in reverse order, or half of them where that is the same."""
-    wide = given.to(torch.float64)  # PyTorch reverses no 8-bit floats
+    wide = widest(given)  # PyTorch reverses no 8-bit floats
     reverse = wide.reshape(-1).flip(0).reshape(given.shape)
     return (wide / 2 if same_bits(reverse, wide) else reverse).to(given.dtype)
 
@@ -121,6 +122,7 @@ def _spread(values: list[Tensor | None]) -> tuple[float, float, int]:
     for other in rest:
         if first is None or other is None or first.shape != other.shape or same_bits(first, other):
             continue
+        first, other = (torch.stack(parts_of(t), -1) for t in (first, other))
         wide, again = first.to(torch.float64), other.to(torch.float64)
         gap = torch.where(wide == again, 0.0, (wide - again).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf)
         gap = torch.where(wide.isnan() & again.isnan(), 0.0, gap)

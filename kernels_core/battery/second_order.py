@@ -16,6 +16,7 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import draw
 from kernels_core.errors import TraceError, UnsupportedOperation, UsageError
 from kernels_core.kernel import KernelRaisedError, phase
 from kernels_core.report import Outcome
@@ -27,8 +28,7 @@ def vectors(subject: Subject, prefix: str) -> dict[str, Tensor]:
     """Draw a tensor like each differentiated input, per element in logical order."""
     generator = torch.Generator().manual_seed(0x5EC0)
     like = {name: subject.check.tensors[name] for name in subject.wrt}
-    drawn = {name: torch.randn(t.shape, generator=generator, dtype=torch.float32) for name, t in like.items()}
-    return {prefix + name: v.to(like[name].dtype).to(subject.check.device) for name, v in drawn.items()}
+    return {prefix + name: draw(t, t.shape, generator).to(subject.check.device) for name, t in like.items()}
 
 
 class NotComputableError(Exception):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernels_core import kernel
+from kernels_core.complex_parts import returned_apart
 from kernels_core.reference import Check, Result
 from kernels_core.report import Report
 from kernels_core.tracing import named_tensors
@@ -141,5 +142,7 @@ class Subject:
         return self._evaluated[label]
 
     def plain(self, name: str) -> Tensor | None:
-        """Return the output or gradient of the first call."""
-        return self.gradients[name] if name in self.gradients else self.outputs.get(name)
+        """Return the output or gradient of the first call, or a part of a complex one."""
+        if name in self.gradients:
+            return self.gradients[name]
+        return returned_apart({**self.outputs, **self.gradients}, self.results).get(name)

@@ -14,6 +14,7 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import returned_apart
 from kernels_core.coverage import Element
 from kernels_core.reference import Result
 
@@ -86,7 +87,7 @@ def _zero_grad_output(subject: Subject) -> Finding:
 def _require_zero(judgement: Judgement, label: str, found: Mapping[str, Tensor | None]) -> None:
     """Fail elements that are not zero and that the reference, given zeros, does not return either (0 * inf is NaN)."""
     subject = judgement.subject
-    for name, actual in found.items():
+    for name, actual in returned_apart(found, subject.results).items():
         if actual is None or name in subject.violated or bool((actual == 0).all()):
             continue
         results = subject.results_for("zeros", [torch.zeros_like(g) for g in subject.upstream])

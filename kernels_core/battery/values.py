@@ -18,6 +18,7 @@ from kernels_core.battery import thresholds
 from kernels_core.battery.extremes import Extremes
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.subject import Subject
+from kernels_core.complex_parts import differentiable, parts_of
 
 Tensor = torch.Tensor
 Draw = Callable[[Tensor], Tensor]
@@ -76,7 +77,7 @@ def _thresholds(subject: Subject) -> Finding:
 
 
 def _repeated_indices(subject: Subject) -> Finding:
-    names = [n for n in subject.free_tensors() if not subject.check.tensors[n].is_floating_point()]
+    names = [n for n in subject.free_tensors() if not differentiable(subject.check.tensors[n].dtype)]
     if not names:
         return not_applicable("no free indices")
     changed = {}
@@ -91,7 +92,7 @@ def _repeated_indices(subject: Subject) -> Finding:
 
 
 def _floating(subject: Subject) -> list[str]:
-    return [n for n in subject.free_tensors() if subject.check.tensors[n].is_floating_point()]
+    return [n for n in subject.free_tensors() if differentiable(subject.check.tensors[n].dtype)]
 
 
 def _judged(subject: Subject, draws: Iterable[tuple[str, Draw]]) -> Finding:
@@ -132,6 +133,8 @@ def _within(drawn: Tensor, given: Tensor) -> Tensor | None:
 
 
 def _drawn(draw: Draw, like: Tensor) -> Tensor:
+    if like.is_complex():
+        return torch.complex(*(_drawn(draw, part) for part in parts_of(like)))
     return draw(like).to(like.dtype).to(like.device)
 
 

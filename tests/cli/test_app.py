@@ -229,7 +229,7 @@ def test_options_reach_the_engine(folder: Path, engine: Engine, exactref: Call, 
         (
             ["kernels:Square", "--dtype", "bfloat"],
             "--dtype: wanted one of float64, float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, "
-            "float8_e5m2fnuz, found 'bfloat', "
+            "float8_e5m2fnuz, complex64, complex128, found 'bfloat', "
             'did you mean "bfloat16"?',
         ),
         (

@@ -81,6 +81,7 @@ checks:
 extra: 1
 """
     floats = "float64, float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz"
+    floats += ", complex64, complex128"
     assert mistakes(tmp_path, text) == [
         "1: version: wanted 1, found 2",
         '3: checks[0]: wanted a key "function", found none',
