@@ -171,7 +171,7 @@ class Check:
 
     def ties(self, grads: Sequence[Tensor | None]) -> int:
         """Return how many exact ties the program of the gradients meets at these inputs."""
-        inputs: dict[str, Tensor | Enclosure] = {**self.tensors, **self.upstream(grads)}
+        inputs: dict[str, Tensor | Enclosure] = {**self.parts, **self.upstream(grads)}
         return run_filter(self.joint, inputs, self.profile, rad=False).ties
 
     def tangents(self, tangents: Mapping[str, Tensor]) -> dict[str, Result]:
