@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -162,14 +162,20 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def random_program(seed: int, *, elementwise: bool = False, length: int = 5) -> tuple[Callable[..., Tensor], list[str]]:
+# PyTorch's trigamma, the derivative of digamma, is right to about 1e-9 only, also in float64 (docs/findings.md).
+INACCURATE_IN_FLOAT64 = frozenset({"digamma"})
+
+
+def random_program(
+    seed: int, *, elementwise: bool = False, length: int = 5, leave_out: Collection[str] = ()
+) -> tuple[Callable[..., Tensor], list[str]]:
     """Return a function of three matrices of one shape, and the names of the operations in it."""
     draw = random.Random(seed)
     steps: list[tuple[str, int, int]] = []
     for count in range(draw.randint(2, length)):
         kind = draw.random()
         table = UNARY if kind < 0.5 else BINARY if kind < 0.75 or elementwise else ROWS
-        names = [n for n in table if not (elementwise and n == "matmul")]
+        names = [n for n in table if n not in leave_out and not (elementwise and n == "matmul")]
         steps.append((draw.choice(names), draw.randrange(3 + count), draw.randrange(3 + count)))
 
     def program(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
