@@ -80,6 +80,9 @@ def gradcheck(
         bool, typer.Option("--surrogate", help="The declared backward is meant to differ from the derivative.")
     ] = False,
     vary_sizes: Annotated[bool, typer.Option("--vary-sizes", help="Let the battery vary given shapes too.")] = False,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="All values of a 16-bit or 8-bit dtype, of an elementwise function.")
+    ] = False,
     require_sensitivity: Required = None,
     form: Format = "table",
     output: Output = None,
@@ -92,7 +95,7 @@ def gradcheck(
     asked = quick.Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
         kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes, mode, without or (), nondet_tol,
-        surrogate, bound,
+        surrogate, bound, exhaustive,
     )  # fmt: skip
     raise typer.Exit(deliver.deliver(quick.cases(asked), form, output, _debug(ctx), reproduce))
 

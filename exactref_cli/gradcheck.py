@@ -16,6 +16,7 @@ from exactref_cli.run import Case, missing_device
 from kernels_core.battery import Size, select
 from kernels_core.complex_parts import differentiable
 from kernels_core.errors import UsageError, nearest
+from kernels_core.exhaustive import count
 from kernels_core.modules import MODES, ModuleKernel
 from kernels_core.profiles import AUTO, resolve
 from kernels_core.profiles.knobs import WORST_CASE
@@ -46,6 +47,7 @@ class Options:
     nondet_tol: float | None = None
     surrogate: bool = False
     bound: str | None = None
+    exhaustive: bool = False
 
 
 def cases(options: Options) -> list[Case]:
@@ -74,7 +76,9 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str, *, vary
     """Return the command that runs one case again, every choice spelled out."""
     words = ["exactref", "gradcheck", options.target]
     for given in (one for group in chosen for one in inputs.flat(group)):
-        if isinstance(given, inputs.TensorInput) and not isinstance(given.values, list):
+        if isinstance(given, inputs.TensorInput) and given.values == inputs.EXHAUSTIVE:
+            words += ["--exhaustive"]
+        elif isinstance(given, inputs.TensorInput) and not isinstance(given.values, list):
             words += ["--shape", f"{given.name}={_sizes(given.shape)}"]
     for text in options.values:
         words += ["--values", text]
@@ -108,6 +112,9 @@ def _cases(
     place = "cpu" if missing_device(options.device) else options.device
     kind = inputs.dtype_named(dtype)
     chosen = shapes.find(kernel, options.target, found, given, kind, place)
+    if options.exhaustive:
+        yield _case(options, kernel, loaded, _all_values(options, chosen), given, dtype)
+        return
     fuller = shapes.find_with_optional(kernel, found, given, kind, place)
     if fuller is not None:
         given_now = [one.name for one, before in zip(fuller, chosen, strict=True) if type(one) is not type(before)]
@@ -116,6 +123,30 @@ def _cases(
         yield _case(options, kernel, loaded, chosen, given, dtype, f"without {', '.join(given_now)}")
         return
     yield _case(options, kernel, loaded, chosen, given, dtype)
+
+
+def _all_values(options: Options, chosen: Sequence[inputs.Input]) -> tuple[inputs.Input, ...]:
+    """Return the inputs with all values in the place of the one tensor.
+
+    Raises:
+        UsageError: there are several, or the dtype has too many values.
+    """
+    tensors = [one.name for group in chosen for one in inputs.flat(group) if isinstance(one, inputs.TensorInput)]
+    if len(tensors) != 1:
+        raise UsageError(f"--exhaustive: {options.target} takes {len(tensors)} tensors ({', '.join(tensors)})\n"
+                         "it is for functions of one tensor")  # fmt: skip
+    if options.shape or tensors[0] in [text.partition("=")[0] for text in options.values]:
+        raise UsageError("--exhaustive: --shape or --values is given too\nall values have the shape of their number")
+
+    def fill(one: inputs.TensorInput | inputs.PlainInput) -> inputs.TensorInput | inputs.PlainInput:
+        if not isinstance(one, inputs.TensorInput):
+            return one
+        return dataclasses.replace(one, shape=(count(one.dtype),), values=inputs.EXHAUSTIVE)
+
+    return tuple(
+        inputs.GroupInput(given.name, inputs.each(given, fill)) if isinstance(given, inputs.GroupInput) else fill(given)
+        for given in chosen
+    )
 
 
 def _case(
@@ -151,7 +182,7 @@ def _case(
         surrogate=options.surrogate,
         require_sensitivity=options.require_sensitivity,
         sizes=varied,
-        free=tuple(n for n in _names(chosen) if n not in given.values and n not in given.families),
+        free=tuple(n for n in _names(chosen) if n not in {*given.values, *given.families, *inputs.exhaustive(chosen)}),
         repeat=repeat(options, chosen, dtype, vary_sizes=bool(varied)),
         notes=_notes(chosen, given),
     )
@@ -189,7 +220,8 @@ def _varied(
 
 
 def _free(chosen: Sequence[inputs.Input], given: templates.Given) -> list[str]:
-    return [name for name in _names(chosen) if name not in given.shapes and name not in given.values]
+    taken = {*given.shapes, *given.values, *inputs.exhaustive(chosen)}
+    return [name for name in _names(chosen) if name not in taken]
 
 
 def _names(chosen: Sequence[inputs.Input]) -> list[str]:

@@ -13,6 +13,7 @@ from exactref_cli.target import user_frames
 from kernels_core import families
 from kernels_core.complex_parts import REAL, differentiable
 from kernels_core.errors import TargetError, UsageError, nearest
+from kernels_core.exhaustive import all_values
 from kernels_core.modules import ModuleKernel
 from kernels_core.tracing import named_tensors
 
@@ -56,6 +57,13 @@ class GroupInput:
 
 
 Input = TensorInput | PlainInput | GroupInput
+EXHAUSTIVE = "exhaustive"  # the family of all values of a dtype
+
+
+def exhaustive(chosen: Sequence[Input]) -> list[str]:
+    """Return the names of the inputs that hold all values of their dtype."""
+    leaves = [one for given in chosen for one in flat(given)]
+    return [one.name for one in leaves if isinstance(one, TensorInput) and one.values == EXHAUSTIVE]
 
 
 def each(given: Input, function: Callable[[TensorInput | PlainInput], Any]) -> Any:
@@ -182,6 +190,8 @@ def _declared(tensors: Iterable[TensorInput]) -> tuple[str, ...] | None:
 def _tensor(given: TensorInput, generator: torch.Generator, smallest: int) -> Tensor:
     if isinstance(given.values, list):
         return torch.tensor(given.values, dtype=torch.float64).to(given.dtype)
+    if given.values == EXHAUSTIVE:
+        return all_values(given.dtype)
     if given.dtype == torch.bool:
         return torch.rand(given.shape, generator=generator, dtype=torch.float64) < 0.5
     if given.dtype.is_complex:

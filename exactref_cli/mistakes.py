@@ -162,6 +162,9 @@ def _input_contradictions(given: Input, check: Check) -> Iterator[tuple[yaml_lin
             yield ("shape", place), f"no size is called {size!r}{nearest(size, known)}"
     if isinstance(given.values, list):
         yield from _listed_contradictions(given.values, given.shape)
+    elif given.values == "exhaustive":
+        if given.shape is not None:
+            yield ("shape",), "all values of the dtype have the shape of their number: leave it out"
     elif given.shape is None:
         yield (), 'wanted "shape", a list of "values", a plain "value", or a "list", "tuple" or "dict", found none'
     elif (given.values == "index" and dtype not in INTEGER_DTYPES) or (given.values == "mask" and dtype != "bool"):

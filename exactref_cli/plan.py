@@ -14,6 +14,7 @@ from exactref_cli import inputs, schema, sizes, spec, target
 from exactref_cli.run import Case
 from kernels_core.battery import Size
 from kernels_core.errors import SpecError, TargetError, UsageError, nearest
+from kernels_core.exhaustive import count
 from kernels_core.profiles import AUTO, resolve
 from kernels_core.profiles.knobs import WORST_CASE
 
@@ -231,7 +232,13 @@ def _single(
     dtype = given.dtype or "float32"
     if dtype in schema.FLOAT_DTYPES:
         dtype = combination.get("dtype", dtype)
-    shape = schema.shape_of_list(given.values) if given.shape is None else [_size(size, named) for size in given.shape]
+    shape: tuple[int, ...] | list[int]
+    if given.values == inputs.EXHAUSTIVE:
+        shape = (count(inputs.dtype_named(dtype)),)
+    elif given.shape is None:
+        shape = schema.shape_of_list(given.values)
+    else:
+        shape = [_size(size, named) for size in given.shape]
     return inputs.TensorInput(
         name,
         tuple(shape),

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 from exactref_cli import exits
-from exactref_cli.inputs import Drawn, Input
+from exactref_cli.inputs import Drawn, Input, exhaustive
 from kernels_core import verify as engine
 from kernels_core.battery import Settings, Size
 from kernels_core.errors import AssumptionError, ExactRefError, TargetError
+from kernels_core.exhaustive import require_elementwise
 from kernels_core.profiles.knobs import Given
 from kernels_core.report import Report, Verdict
 from kernels_core.sensitivity import insensitive
+from kernels_core.tracing import named_tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,11 +176,19 @@ def missing_device(device: str) -> str:
     return ""
 
 
+def _require_elementwise(case: Case, drawn: Drawn) -> None:
+    for name in exhaustive(case.given):
+        check = engine.prepared(case.function, drawn.values, reference=case.reference, profile=case.profile)
+        kept = list(check.tensors)[list(named_tensors(drawn.values)).index(name)]  # as the reference calls it
+        require_elementwise(check, kept)
+
+
 def _verify(case: Case) -> Report:
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):  # the caller's random state is left as it was
         torch.default_generator.manual_seed(case.seed)  # and a case does not depend on those before it
         drawn = case.inputs()
+        _require_elementwise(case, drawn)
         report = engine.verify(
             case.function, drawn.values, reference=case.reference, reference_backward=case.reference_backward,
             surrogate=case.surrogate, wrt=drawn.wrt, seed=case.seed, profile=case.profile,

@@ -22,7 +22,7 @@ FAMILIES = (
     *("normal", "uniform", "positive", "zeros", "zero_rows", "ones", "offset", "huge", "tiny"),
     *("subnormals", "outliers", "ties"),
     *("signed_zeros", "constants", "cancelling", "one_hot", "probabilities", "masked", "mixed"),
-    *("index", "mask"),
+    *("index", "mask", "exhaustive"),
 )
 GROUPS = ("list", "tuple", "dict")  # keys of an input that holds several
 NARROWER = ("float32", "tf32", *FLOAT_DTYPES[2:6])  # what a result may be too coarse to tell apart

@@ -150,7 +150,7 @@ def _decide_part(
     error = _error(actual.detach(), mid, low)
     allowed = torch.zeros_like(mid) if bound is None else bound
     if figures is not None:
-        same = error if math.isfinite(float(error.sum())) else torch.where(actual == mid, 0.0, error)
+        same = error if math.isfinite(float(error.sum())) else torch.where(actual.to(torch.float64) == mid, 0.0, error)
         figures.see(same, mid, allowed, format_of(actual.dtype))
     # how far the error is above what is allowed for certain; _SLACK also covers the rounding of the difference's terms
     excess = (

@@ -24,7 +24,7 @@ def as_given(result: Result, actual: Tensor) -> Enclosure:
             f"{result.name}: {count} elements are not what a correct forward may return\ncheck the forward first"
         )
     error = (actual.detach().to(result.enclosure.mid) - result.enclosure.mid).abs()
-    error = torch.where(actual == result.enclosure.mid, 0.0, error) * (1 + 2.0**-50)
+    error = torch.where(actual.to(result.enclosure.mid) == result.enclosure.mid, 0.0, error) * (1 + 2.0**-50)
     return Enclosure(result.enclosure.mid, error + result.rad_abs())
 
 

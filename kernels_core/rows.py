@@ -11,6 +11,7 @@ import torch
 from kernels_core.blame import blame
 from kernels_core.coverage import Element, Figures
 from kernels_core.diagnosis import Evidence, Setting, diagnose
+from kernels_core.exhaustive import failing_values, holds_all_values
 from kernels_core.formats import format_of, ulp
 from kernels_core.reference import Result
 from kernels_core.report import Element as Shown
@@ -98,7 +99,16 @@ def explain(evidence: Evidence) -> Failure:
               float(excess[o] / step[o]), _ratio(float(value[o]), float(exact[k])))
         for k, o in enumerate(order.tolist())
     )  # fmt: skip
-    return Failure(elements, pattern(failing), diagnose(evidence), tuple(actual.stride()), blame(evidence))
+    found = (*_of_all_values(evidence), *diagnose(evidence))
+    return Failure(elements, pattern(failing), found, tuple(actual.stride()), blame(evidence))
+
+
+def _of_all_values(evidence: Evidence) -> tuple[str, ...]:
+    """Return which values of the input fail, where the input holds all of its format."""
+    given = [] if evidence.setting is None else list(evidence.setting.check.tensors.values())
+    if len(given) != 1 or not holds_all_values(given[0]) or given[0].shape != evidence.failing.shape:
+        return ()
+    return (failing_values(given[0], evidence.failing),)
 
 
 def _number(value: Tensor) -> Any:

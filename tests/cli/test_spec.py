@@ -94,7 +94,7 @@ extra: 1
         "10: checks[1].seed: wanted a size (a whole number, 0 or more), found True",
         "11: checks[1].inputs.x.values: wanted one of normal, uniform, positive, zeros, zero_rows, ones, offset, "
         "huge, tiny, subnormals, outliers, ties, signed_zeros, constants, cancelling, one_hot, probabilities, masked, "
-        "mixed, index, mask, "
+        "mixed, index, mask, exhaustive, "
         "found 'norml', did you mean \"normal\"?",
         "11: checks[1].inputs.y.shape[0]: no size is called 'Q'",
         "12: checks[2]: wanted a mapping, found 3",

@@ -55,6 +55,13 @@ def test_a_product_of_float8_is_covered_with_its_gradients_and_the_battery_runs(
     assert not [row for row in report.battery if row.outcome in (Outcome.FAIL, Outcome.UNDECIDED)]
 
 
+@each_float8
+def test_float8_results_that_are_not_finite_are_reported(fmt: Format) -> None:
+    x = torch.tensor([1.0, torch.inf, torch.nan])
+    report = er.check(lambda x: x.to(fmt.dtype), (x,), wrt=[])
+    assert report.row("output").covered == 3
+
+
 def quantized(x: torch.Tensor, dtype: torch.dtype, block: int) -> torch.Tensor:
     """Quantize with one scale per block, and back."""
     blocks = x.reshape(-1, block)
