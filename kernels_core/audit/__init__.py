@@ -103,7 +103,7 @@ def _fingerprints(check: Check, program: Program, inputs: Tensors, samples: Mapp
     """Return the narrower format in which a kernel works, for the tensors where it shows."""
     found: dict[str, str] = {}
     open_ = dict(samples)
-    for name in fingerprint.FORMATS:
+    for name in fingerprint.undeclared(check.profile.matmul_input):
         if not open_:
             break
         values = _native(check, _only(check, program, open_), inputs, fingerprint.narrowed(name))

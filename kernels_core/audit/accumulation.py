@@ -7,8 +7,9 @@ the error has
 
 (roundings of additions, of products, and one of the result; s^2 with u of the result's format). Independence fails for
 equal terms, whose roundings drift, so the sum is also really run, in float32, in several orders: ascending, descending,
-shuffled, and in strides of 2 to 64, as lanes read it. The largest rms, as a fraction of the granted worst case, makes
-the noise of the whole step. Where the errors of a real run share their sign, so does the noise.
+shuffled, and in strides of 2 to 64, as lanes read it, and in the ways that the profile adds (profiled.py). The largest
+rms, as a fraction of the granted worst case, makes the noise of the whole step. Where the errors of a real run share
+their sign, so does the noise.
 
 Softmax and its relatives are no bare sums: from their grant only the part (n - 1) u that belongs to the sum, and the
 rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s). Convolutions take
@@ -18,6 +19,7 @@ rescalings of a streaming pass, shrink to their square roots (all terms are posi
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,10 +28,12 @@ import numpy as np
 import torch
 
 from kernels_core.arithmetic import Arithmetic, Local
+from kernels_core.audit import profiled
 from kernels_core.audit.sample import spread, taken
 from kernels_core.enclosure import Enclosure
 from kernels_core.program import Step
 from kernels_core.rules.cones import normal_dims
+from kernels_core.rules.matmul_inputs import narrowed
 from kernels_core.rules.softmax import BLOCK, exp_error
 
 SUMS, TERMS = 256, 1 << 20  # sampled sums, and terms of all of them
@@ -62,6 +66,7 @@ class Terms:
     index: Tensor
     divisor: float = 1.0
     products: bool = False
+    read: Tensor | None = None  # `values` of operands as the profile lets a kernel read them
 
 
 def noise_of(step: Step, value: Enclosure, operands: Sequence[Tensor], arithmetic: Arithmetic) -> Noise:
@@ -81,10 +86,11 @@ def noise_of(step: Step, value: Enclosure, operands: Sequence[Tensor], arithmeti
         return Noise(bound / math.sqrt(max(1.0, _convolved(step, value))), accumulated=True)
     if step.name not in _TERMS or not value.mid.numel():
         return Noise(bound)
-    terms = _TERMS[step.name](step, operands)
+    local = Local(arithmetic, step)
+    terms = _TERMS[step.name](step, operands, local)
     if terms.values.shape[1] < 2:
         return Noise(bound)
-    share, coherent = _share(terms, taken(bound, terms.index), Local(arithmetic, step))
+    share, coherent = _share(terms, taken(bound, terms.index), local)
     return Noise(bound * min(1.0, share), True, coherent)
 
 
@@ -94,8 +100,9 @@ def _share(terms: Terms, bound: Tensor, local: Local) -> tuple[float, bool]:
     if not bool(usable.any()):
         return 1.0, False
     values, bound = terms.values[usable], bound[usable]
+    read = None if terms.read is None else terms.read[usable]
     worst, coherent = _rms(_modelled(values, terms, local) / bound), False
-    for error in _measured(values, terms, local):
+    for error in itertools.chain(_measured(values, terms, local), _declared(values, read, terms, local)):
         relative = error / bound
         rms = _rms(relative)
         if rms > worst:
@@ -113,7 +120,7 @@ def _modelled(values: Tensor, terms: Terms, local: Local) -> Tensor:
     if terms.products:
         squares = squares + values.square().sum(1)
     total = partial[:, -1].square()
-    return (squares * local.u_acc**2 + total * local.u**2).div_(3).sqrt_() / terms.divisor
+    return (squares * local.u_sum**2 + total * local.u**2).div_(3).sqrt_() / terms.divisor
 
 
 def _measured(values: Tensor, terms: Terms, local: Local) -> Iterator[Tensor]:
@@ -125,6 +132,14 @@ def _measured(values: Tensor, terms: Terms, local: Local) -> Iterator[Tensor]:
     for order in _orders(narrow.shape[1]):
         total = torch.from_numpy(np.add.accumulate(narrow[:, order], axis=1)[:, -1].copy())
         yield (total.to(local.dtype).double().to(exact.device) - exact) / terms.divisor
+
+
+def _declared(values: Tensor, read: Tensor | None, terms: Terms, local: Local) -> Iterator[Tensor]:
+    """Yield the errors of real sums in the ways that the profile adds to float32."""
+    if local.compute is torch.float32:
+        exact = values.sum(1)
+        for total in profiled.sums(values, read, local, products=terms.products):
+            yield (total.to(torch.float32).to(local.dtype).double() - exact) / terms.divisor
 
 
 def _orders(n: int) -> Iterator[np.ndarray]:
@@ -145,7 +160,7 @@ def _picked(sums: int, n: int, device: torch.device) -> Tensor:
     return spread(sums, device, max(1, min(SUMS, TERMS // max(1, n))))
 
 
-def _reduced(step: Step, operands: Sequence[Tensor]) -> Terms:
+def _reduced(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
     (values,) = operands
     dims = normal_dims(step.argument(1, "dim"), values.dim())
     kept = [d for d in range(values.dim()) if d not in dims]
@@ -155,7 +170,7 @@ def _reduced(step: Step, operands: Sequence[Tensor]) -> Terms:
     return Terms(rows[index], index, n if "mean" in step.name else 1.0)
 
 
-def _product(step: Step, operands: Sequence[Tensor]) -> Terms:
+def _product(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
     """[..., M, K] @ [..., K, N], with a summand in front where there are three operands."""
     *summand, a, b = operands
     a, b = (t.unsqueeze(0) if t.dim() == 1 else t for t in (a, b))
@@ -165,14 +180,18 @@ def _product(step: Step, operands: Sequence[Tensor]) -> Terms:
     places = torch.unravel_index(index, shape)
     lead, row, column = places[:-2], places[-2], places[-1]
     alpha = float(step.kwargs.get("alpha", 1))
-    terms = a[tuple([*lead, row])] * b.transpose(-1, -2)[tuple([*lead, column])] * alpha
+    left, right = a[tuple([*lead, row])], b.transpose(-1, -2)[tuple([*lead, column])]
+    terms = [left * right * alpha]
+    name = local.profile.matmul_input if local.profile is not None else ""
+    if name and step.operand_metas[-1].dtype.itemsize >= 4:
+        terms.append(narrowed(left, name) * narrowed(right, name) * alpha)
     if summand:
         extra = taken(summand[0].expand(step.shape), index) * float(step.kwargs.get("beta", 1))
-        terms = torch.cat([extra.unsqueeze(1), terms], 1)
-    return Terms(terms, index, products=True)
+        terms = [torch.cat([extra.unsqueeze(1), part], 1) for part in terms]
+    return Terms(terms[0], index, products=True, read=terms[-1] if name else None)
 
 
-_TERMS: Mapping[str, Callable[[Step, Sequence[Tensor]], Terms]] = {
+_TERMS: Mapping[str, Callable[[Step, Sequence[Tensor], Local], Terms]] = {
     **dict.fromkeys(("aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"), _reduced),
     **dict.fromkeys(("aten.mean.default", "aten.mean.dim"), _reduced),
     **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default"), _product),

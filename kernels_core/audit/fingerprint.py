@@ -43,6 +43,14 @@ FORMATS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+_DECLARED = {"": 0, "tf32": 2, "float16": 3, "bfloat16": 4}  # formats that `matmul_input` makes legal, from the finest
+
+
+def undeclared(matmul_input: str) -> list[str]:
+    """Return the formats that a profile with this `matmul_input` does not let operands be rounded to."""
+    return list(FORMATS)[_DECLARED[matmul_input] :]
+
+
 def narrowed(name: str) -> Callable[[str, Tensor], Tensor]:
     """Return a function of (operation, operand) that rounds float32 operands of sums and products to this format."""
 
