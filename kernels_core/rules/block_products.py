@@ -39,7 +39,18 @@ import torch
 
 from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, Format, is_in, ulp
+from kernels_core.formats import (
+    BFLOAT16,
+    FLOAT8_E4M3FN,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    Format,
+    format_of,
+    is_in,
+    ulp,
+)
 from kernels_core.profiles import Profile
 from kernels_core.profiles.blocks import BlockAccumulator
 
@@ -62,6 +73,7 @@ class Sums:
         frequent: m, upper bound.
         start: |c_0|; a zero where there is none.
         clamped: True where subnormal operands may lift T above T'.
+        moved: True where an operand is not exact, so that C of the legal operands may be less than T of the largest.
     """
 
     inner: int
@@ -73,6 +85,7 @@ class Sums:
     frequent: Tensor | float
     start: Tensor
     clamped: bool
+    moved: bool
 
 
 def accumulator_of(local: Local, operands: tuple[Enclosure, Enclosure]) -> BlockAccumulator | None:
@@ -128,7 +141,8 @@ def block_error(
     largest, scale = _largest(multiply, a, b, normal)
     clamped = any(bool(((x > 0) & (x < smallest)).any()) for x, smallest in zip((a, b), normal, strict=True))
     reach = (size + exact) * (0.5 * INFLATE)
-    sums = Sums(inner, size, reach, exact, largest, scale, _frequent(multiply, operands, inner), begin, clamped)
+    sums = Sums(inner, size, reach, exact, largest, scale, _frequent(multiply, operands, inner), begin, clamped,
+                any(x.bound is not None for x in operands))  # fmt: skip
     found = _promoted(accumulator, sums) if 0 < accumulator.promote < inner else _chained(local, accumulator, sums)
     blocks = -(-inner // accumulator.block)
     found = found * INFLATE + (inner + 2 * blocks) * local.eta_sum
@@ -140,7 +154,9 @@ def _chained(local: Local, acc: BlockAccumulator, s: Sums) -> Tensor:
     n, splits = min(acc.block, s.inner), local.profile.split_k if local.profile is not None else 1
     blocks = -(-s.inner // acc.block) + splits - 1
     reach = s.reach * (1 + blocks * _U)  # chains are added in float32, rounded to nearest
-    scale = s.scale if s.clamped else torch.minimum(s.scale, reach)
+    scale = s.scale if s.clamped else torch.minimum(s.scale, s.size)  # T <= |t|, for the largest legal operands
+    reach = torch.maximum(reach, scale) if s.moved else reach
+    scale = scale if s.moved or s.clamped else torch.minimum(scale, reach)
     first = torch.maximum(scale, s.start)  # 2^E of the first block
     later = _series(reach, s.start, acc.block * s.largest, blocks - 1)
     steps = later if not s.clamped else later + (blocks - 1) * scale
@@ -208,11 +224,10 @@ def _power_of_two(x: Tensor, smallest_normal: float) -> Tensor:
 def _smallest_normal(local: Local, x: Enclosure) -> float:
     """Return the smallest normal number of the narrowest format that the kernel may hold the operand in."""
     dtype = local.step.operand_metas[-1].dtype
-    candidates = {FLOAT8_E4M3FN.dtype: FLOAT8_E4M3FN, FLOAT8_E5M2.dtype: FLOAT8_E5M2, FLOAT16.dtype: FLOAT16}
     if dtype.itemsize < 4:
-        return candidates[dtype].smallest_normal if dtype in candidates else FLOAT32.smallest_normal
+        return format_of(dtype).smallest_normal
     low = torch.where(x.mid == 0, torch.inf, x.mid.abs()).min() if x.mid.numel() else math.inf
-    for fmt in candidates.values():
+    for fmt in (FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16):
         if float(low) < fmt.smallest_normal and _held(x, fmt):
             return fmt.smallest_normal
     return FLOAT32.smallest_normal
