@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from kernels_core import tiles
+from kernels_core.filter import tiles
 from kernels_core.reference import Check, reference
 from kernels_core.verify import verify
 

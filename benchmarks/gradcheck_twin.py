@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.kernel import draw_upstream, fresh_leaves, run_forward, run_kernel
+from kernels_core.kernel.call import draw_upstream, fresh_leaves, run_forward, run_kernel
 from kernels_core.power import Laboratory
 from kernels_core.power.results import KINDS
 from kernels_core.power.score import Mutant

@@ -35,12 +35,12 @@ from torch.autograd import forward_ad
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from benchmarks.rounded_once import NARROW, count_verdicts, rounded_once
-from kernels_core.derivatives import tangent_name
 from kernels_core.errors import TraceError, UnsupportedOperation
-from kernels_core.exact import Budget
-from kernels_core.kernel import KernelRaisedError, draw_upstream, run_kernel
+from kernels_core.exact.tier import Budget
+from kernels_core.kernel.call import KernelRaisedError, draw_upstream, run_kernel
 from kernels_core.reference import Check, Result, reference
-from kernels_core.tracing import call_bound, output_names, with_tensors
+from kernels_core.tracing.derivatives import tangent_name
+from kernels_core.tracing.trace import call_bound, output_names, with_tensors
 
 Entry = dict[str, Any]
 Compared = tuple[dict[str, Result], dict[str, torch.Tensor | None]]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernels_core.coverage import Element
-from kernels_core.kernel import draw_upstream, run_kernel
+from kernels_core.kernel.call import draw_upstream, run_kernel
 from kernels_core.reference import Check, Result, reference
 
 NARROW = (torch.bfloat16, torch.float16)

@@ -16,15 +16,16 @@ from torch.utils import _pytree as pytree
 
 from exactref_cli.inputs import Drawn, TensorInput, flat
 from exactref_cli.run import Case
-from kernels_core import derivatives, tracing
 from kernels_core import verify as engine
 from kernels_core.battery import select
 from kernels_core.check import Check
-from kernels_core.complex_parts import differentiable
-from kernels_core.costs import Cost, estimate
 from kernels_core.errors import ExactRefError, UsageError
-from kernels_core.granted import Granted, granted
+from kernels_core.explain.costs import Cost, estimate
+from kernels_core.explain.granted import Granted, granted
 from kernels_core.program import Program
+from kernels_core.tracing import derivatives
+from kernels_core.tracing import trace as tracing
+from kernels_core.tracing.complex_parts import differentiable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,12 +14,12 @@ import yaml
 from exactref_cli import inputs, schema, shapes, signature, sizes, structure, target, templates, yaml_lines
 from exactref_cli.run import Case, missing_device
 from kernels_core.battery import Size, select
-from kernels_core.complex_parts import differentiable
 from kernels_core.errors import UsageError, nearest
-from kernels_core.exhaustive import count
-from kernels_core.modules import MODES, ModuleKernel
+from kernels_core.inputs.exhaustive import count
+from kernels_core.kernel.modules import MODES, ModuleKernel
 from kernels_core.profiles import AUTO, resolve
 from kernels_core.profiles.knobs import WORST_CASE
+from kernels_core.tracing.complex_parts import differentiable
 
 SIZES = "sizes"  # the item of the battery that varies sizes
 

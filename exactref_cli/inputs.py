@@ -10,12 +10,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from exactref_cli.target import user_frames
-from kernels_core import families
-from kernels_core.complex_parts import REAL, differentiable
 from kernels_core.errors import TargetError, UsageError, nearest
-from kernels_core.exhaustive import all_values
-from kernels_core.modules import ModuleKernel
-from kernels_core.tracing import named_tensors
+from kernels_core.inputs import families
+from kernels_core.inputs.exhaustive import all_values
+from kernels_core.kernel.modules import ModuleKernel
+from kernels_core.tracing.complex_parts import REAL, differentiable
+from kernels_core.tracing.trace import named_tensors
 
 Tensor = torch.Tensor
 

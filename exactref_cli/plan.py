@@ -14,7 +14,7 @@ from exactref_cli import inputs, schema, sizes, spec, target
 from exactref_cli.run import Case
 from kernels_core.battery import Size
 from kernels_core.errors import SpecError, TargetError, UsageError, nearest
-from kernels_core.exhaustive import count
+from kernels_core.inputs.exhaustive import count
 from kernels_core.profiles import AUTO, resolve
 from kernels_core.profiles.knobs import WORST_CASE
 

@@ -17,10 +17,10 @@ from exactref_cli import run
 from exactref_cli.target import CATALOGUE
 from kernels_core import minimal
 from kernels_core import verify as engine
-from kernels_core.callee import function_class
 from kernels_core.errors import UsageError
-from kernels_core.kernel import draw_upstream
-from kernels_core.modules import ModuleKernel, as_kernel
+from kernels_core.kernel.call import draw_upstream
+from kernels_core.kernel.callee import function_class
+from kernels_core.kernel.modules import ModuleKernel, as_kernel
 from kernels_core.report import Element, Report, TensorReport, Verdict
 
 Tensor = torch.Tensor

@@ -15,11 +15,11 @@ from exactref_cli.inputs import Drawn, Input, exhaustive
 from kernels_core import verify as engine
 from kernels_core.battery import Settings, Size
 from kernels_core.errors import AssumptionError, ExactRefError, TargetError
-from kernels_core.exhaustive import require_elementwise
+from kernels_core.inputs.exhaustive import require_elementwise
 from kernels_core.profiles.knobs import Given
 from kernels_core.report import Report, Verdict
 from kernels_core.sensitivity import insensitive
-from kernels_core.tracing import named_tensors
+from kernels_core.tracing.trace import named_tensors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,9 +20,9 @@ from exactref_cli.inputs import Input, PlainInput, TensorInput, flat
 from exactref_cli.signature import TENSOR, Parameter
 from exactref_cli.templates import KINDS, SIZES, SQUARE, Given, completed, free
 from exactref_cli.trial import Trial
-from kernels_core.complex_parts import differentiable
 from kernels_core.errors import UsageError
-from kernels_core.modules import ModuleKernel
+from kernels_core.kernel.modules import ModuleKernel
+from kernels_core.tracing.complex_parts import differentiable
 
 # (how strict, on fake tensors, which templates). A backward that misses a gradient or raises is a fault to be reported:
 # integers where no name says so, and inputs that only the forward accepts, come after all that the backward accepts.

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from kernels_core.callee import plain_function
 from kernels_core.errors import TraceError, UsageError
-from kernels_core.modules import ModuleKernel, as_kernel
-from kernels_core.tracing import signature_of
+from kernels_core.kernel.callee import plain_function
+from kernels_core.kernel.modules import ModuleKernel, as_kernel
+from kernels_core.tracing.trace import signature_of
 
 TENSOR = "tensor"
 

@@ -19,8 +19,8 @@ from exactref_cli.target import CATALOGUE, load
 from exactref_cli.templates import SIZES
 from exactref_cli.trial import Trial
 from kernels_core import verify as engine
-from kernels_core.complex_parts import differentiable
 from kernels_core.errors import InvariantError, TraceError, UsageError
+from kernels_core.tracing.complex_parts import differentiable
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")  # in this order; at most three of them
 _WORDS = {16: "M", 32: "K", 8: "N", 24: "P", 2: "B", 4: "C", 12: "L", 6: "H", 5: "W", 3: "O"}

@@ -57,8 +57,8 @@ def load_kernel(text: str, folder: Path, mode: str | None = None) -> Callable[..
     """
     import torch
 
-    from kernels_core.callee import function_class
-    from kernels_core.modules import as_kernel
+    from kernels_core.kernel.callee import function_class
+    from kernels_core.kernel.modules import as_kernel
     from kernels_core.reference import Reference
 
     found = _made(load(text, folder), text)

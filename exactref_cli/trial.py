@@ -14,11 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from exactref_cli.inputs import Input, PlainInput, draw, each
-from kernels_core.callee import call
-from kernels_core.complex_parts import differentiable
-from kernels_core.modules import ModuleKernel, as_kernel
-from kernels_core.remembered import forgotten
-from kernels_core.standin import refuses_leaves, uncompiled
+from kernels_core.kernel.callee import call
+from kernels_core.kernel.modules import ModuleKernel, as_kernel
+from kernels_core.tracing.complex_parts import differentiable
+from kernels_core.tracing.remembered import forgotten
+from kernels_core.tracing.standin import refuses_leaves, uncompiled
 
 
 class Trial:

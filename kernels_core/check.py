@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from kernels_core import derivatives, float_environment, tracing
-from kernels_core.complex_parts import REAL, apart, differentiable, whole_metas
 from kernels_core.coverage import Source, require_same_form
 from kernels_core.declared import as_given, as_rounded, require_agreement
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation, UsageError, nearest
-from kernels_core.exact import Budget, FlatInputs
-from kernels_core.filter import Filtered, run_filter
+from kernels_core.exact.tier import Budget, FlatInputs
+from kernels_core.filter import float_environment
+from kernels_core.filter.run import Filtered, run_filter
 from kernels_core.profiles import resolve
 from kernels_core.profiles.knobs import Given
 from kernels_core.program import Meta, Program
 from kernels_core.result import ComplexResult, Result, joined
-from kernels_core.usual_functions import in_usual_functions
+from kernels_core.rewrites.usual_functions import in_usual_functions
+from kernels_core.tracing import derivatives
+from kernels_core.tracing import trace as tracing
+from kernels_core.tracing.complex_parts import REAL, apart, differentiable, whole_metas
 
 if TYPE_CHECKING:
     from kernels_core.reference import Reference

@@ -25,13 +25,13 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core import exact as exact_tier
 from kernels_core.doubles.error_free import two_sum
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import UsageError
+from kernels_core.exact import tier as exact_tier
+from kernels_core.filter.threads import share
 from kernels_core.formats import Format, format_of, ulp
 from kernels_core.program import Program, Ref
-from kernels_core.threads import share
 
 CHUNK = 1 << 16  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
 _SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid - low|

@@ -1,7 +1,7 @@
 """The value that flows through a program: a float64 midpoint and what rounding may do around it.
 
 One rule that every other page leans on: a legal value of the element lies in [exact - bound, exact + bound] before
-the final rounding, and |mid - exact| <= rad, where `rad` is tracked apart (see filter.py). `bound` is never NaN and
+the final rounding, and |mid - exact| <= rad, where `rad` is tracked apart (see filter/run.py). `bound` is never NaN and
 never negative.
 
 Special values:

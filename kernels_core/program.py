@@ -1,4 +1,4 @@
-"""A program: the flat list of ATen operations that a PyTorch function is made of. Data only; tracing.py makes it."""
+"""A program: the flat list of ATen operations that a PyTorch function is made of. Data only; tracing makes it."""
 
 from __future__ import annotations
 

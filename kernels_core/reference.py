@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from kernels_core import tracing
-from kernels_core.callee import plain_function, title_of
 from kernels_core.check import Check
 from kernels_core.errors import UsageError, nearest
+from kernels_core.kernel.callee import plain_function, title_of
 from kernels_core.profiles import AUTO
 from kernels_core.profiles.knobs import WORST_CASE, Given
 from kernels_core.result import ComplexResult, Result
+from kernels_core.tracing import trace as tracing
 
 __all__ = ["Check", "ComplexResult", "Reference", "Result", "reference"]
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.complex_parts import parts_of
 from kernels_core.coverage import Element, Figures, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
-from kernels_core.exact import Budget, resolve
+from kernels_core.exact.tier import Budget, resolve
 from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
 from kernels_core.program import Meta
+from kernels_core.tracing.complex_parts import parts_of
 
 Tensor = torch.Tensor
 EXACT_LIMIT = 4096  # more exact values than this are not worth FLINT's time for display

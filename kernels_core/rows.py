@@ -11,8 +11,8 @@ import torch
 from kernels_core.blame import blame
 from kernels_core.coverage import Element, Figures
 from kernels_core.diagnosis import Evidence, Setting, diagnose
-from kernels_core.exhaustive import failing_values, holds_all_values
 from kernels_core.formats import format_of, ulp
+from kernels_core.inputs.exhaustive import failing_values, holds_all_values
 from kernels_core.reference import Result
 from kernels_core.report import Element as Shown
 from kernels_core.report import Failure, TensorReport, Verdict

@@ -20,18 +20,18 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernels_core import battery as contract
-from kernels_core import tracing
 from kernels_core.audit.rows import audited
-from kernels_core.callee import call, in_order, non_differentiable_outputs, plain_function, same_memory, title_of
-from kernels_core.complex_parts import differentiable, returned_apart
 from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
-from kernels_core.kernel import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
-from kernels_core.modules import ModuleKernel, as_kernel, ignores_parameters, reference_for
+from kernels_core.kernel.call import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
+from kernels_core.kernel.callee import call, in_order, non_differentiable_outputs, plain_function, same_memory, title_of
+from kernels_core.kernel.modules import ModuleKernel, as_kernel, ignores_parameters, reference_for
 from kernels_core.profiles.knobs import Given
 from kernels_core.reference import Check, Reference, Result, reference
 from kernels_core.report import Arithmetic, BatteryRow, InputReport, Raised, Report, TensorReport, Verdict
 from kernels_core.rows import mismatch_row, row
+from kernels_core.tracing import trace as tracing
+from kernels_core.tracing.complex_parts import differentiable, returned_apart
 
 Tensor = torch.Tensor
 

@@ -18,7 +18,7 @@ from exactref_cli.render.console import count, put, room, sizes
 from exactref_cli.render.json import plain
 from exactref_cli.run import Case
 from kernels_core.battery import COST_LIMIT, FREE_SECONDS
-from kernels_core.granted import Granted
+from kernels_core.explain.granted import Granted
 from kernels_core.profiles import AUTO, Profile, resolve
 
 INDENT = 2

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Arithmetic, Local
 from kernels_core.audit import profiled
 from kernels_core.audit.sample import spread, taken
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Arithmetic, Local
 from kernels_core.program import Step
 from kernels_core.rules.cones import normal_dims
 from kernels_core.rules.matmul_inputs import narrowed

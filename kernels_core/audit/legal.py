@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Arithmetic
 from kernels_core.audit.accumulation import noise_of
 from kernels_core.audit.native import by_output, walk
 from kernels_core.enclosure import Enclosure, exactly
-from kernels_core.evaluation import evaluate_step
+from kernels_core.filter.arithmetic import Arithmetic
+from kernels_core.filter.evaluation import evaluate_step
+from kernels_core.filter.tiles import Run
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step
-from kernels_core.tiles import Run
 
 ENOUGH = 1024  # draws of one element's error that make its rms reliable
 

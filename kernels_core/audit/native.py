@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Arithmetic
 from kernels_core.audit.parts import Part
 from kernels_core.audit.pieces import Read, partly, perform, runs, whole
 from kernels_core.audit.sample import spread
 from kernels_core.enclosure import exactly
-from kernels_core.evaluation import evaluate_step
+from kernels_core.filter.arithmetic import Arithmetic
+from kernels_core.filter.evaluation import evaluate_step
+from kernels_core.filter.tiles import Run
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step, replace_refs
-from kernels_core.tiles import Run
 
 Apply = Callable[[Run, Mapping[Ref, Any], set[Ref]], Mapping[Ref, Any]]
 

@@ -1,6 +1,6 @@
 """Runs of steps by PyTorch's own operations, piece by piece: what only the run itself reads never leaves the cache.
 
-The steps of a run act independently along its leading dimensions (kernels_core/tiles.py), so the pieces hold the values
+The steps of a run act independently along its leading dimensions (filter/tiles.py), so the pieces hold the values
 that PyTorch's operations on whole tensors have; sums over these dimensions are not part of it.
 """
 
@@ -13,8 +13,8 @@ import torch
 
 from kernels_core.audit.parts import Part, flat_range
 from kernels_core.audit.sample import spread
+from kernels_core.filter.tiles import Run, narrow_index, schedule
 from kernels_core.program import Program, Ref, Step, replace_refs
-from kernels_core.tiles import Run, narrow_index, schedule
 
 Tensor = torch.Tensor
 Index = tuple[slice, ...]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import torch
 
-from kernels_core.arithmetic import Local
+from kernels_core.filter.arithmetic import Local
 from kernels_core.profiles.blocks import BlockAccumulator
 
 Tensor = torch.Tensor

@@ -36,7 +36,7 @@ from kernels_core.battery import (
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.subject import Settings, Size, Subject
 from kernels_core.errors import UsageError, nearest
-from kernels_core.kernel import KernelRaisedError
+from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.report import BatteryRow, Outcome
 
 __all__ = ["ITEMS", "Settings", "Size", "Subject", "run", "select"]

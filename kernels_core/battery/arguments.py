@@ -17,8 +17,8 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
-from kernels_core.callee import signature_or_none
 from kernels_core.errors import ExactRefError
+from kernels_core.kernel.callee import signature_or_none
 
 DIMENSIONS = ("dim", "axis")
 SMALL = 1e-2  # a number below this is taken for an epsilon

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from kernels_core import tracing
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
-from kernels_core.callee import call, function_class
-from kernels_core.kernel import KernelRaisedError, phase
+from kernels_core.kernel.call import KernelRaisedError, phase
+from kernels_core.kernel.callee import call, function_class
 from kernels_core.reference import Check, Result
+from kernels_core.tracing import trace as tracing
 
 Tensor = torch.Tensor
 MOST = 3  # inputs that are batched alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import same_bits
 from kernels_core.battery.subject import Subject
-from kernels_core.modules import ModuleKernel
+from kernels_core.kernel.modules import ModuleKernel
 from kernels_core.report import Outcome
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
-from kernels_core.kernel import run_forward
-from kernels_core.standin import functions_as_forwards
+from kernels_core.kernel.call import run_forward
+from kernels_core.tracing.standin import functions_as_forwards
 
 
 def _differentiable_outputs(subject: Subject) -> Finding:

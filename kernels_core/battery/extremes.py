@@ -19,17 +19,17 @@ from typing import Any
 
 import torch
 
-from kernels_core import tracing
 from kernels_core.battery.item import Finding
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import returned_apart
 from kernels_core.coverage import Element
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import ExactRefError
-from kernels_core.kernel import KernelRaisedError, run_kernel
+from kernels_core.kernel.call import KernelRaisedError, run_kernel
 from kernels_core.reference import Check, Result
-from kernels_core.standin import functions_as_forwards
+from kernels_core.tracing import trace as tracing
+from kernels_core.tracing.complex_parts import returned_apart
+from kernels_core.tracing.standin import functions_as_forwards
 
 Tensor = torch.Tensor
 Results = Mapping[str, Result]

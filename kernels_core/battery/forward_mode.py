@@ -9,10 +9,10 @@ from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.second_order import NotComputableError, reference_derivative, vectors
 from kernels_core.battery.subject import Subject
-from kernels_core.callee import function_class
-from kernels_core.derivatives import load_forward_mode, tangent_name
-from kernels_core.kernel import KernelRaisedError
+from kernels_core.kernel.call import KernelRaisedError
+from kernels_core.kernel.callee import function_class
 from kernels_core.report import Outcome
+from kernels_core.tracing.derivatives import load_forward_mode, tangent_name
 
 Tensor = torch.Tensor
 

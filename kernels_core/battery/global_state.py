@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core import global_state
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
+from kernels_core.kernel import global_state
 
 Tensor = torch.Tensor
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.standin import forward_of
+from kernels_core.tracing.standin import forward_of
 
 Tensor = torch.Tensor
 

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from kernels_core import tracing
 from kernels_core.battery import graph
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.repeats import other, others
 from kernels_core.battery.subject import Subject
-from kernels_core.callee import call, same_memory
-from kernels_core.global_state import restored
-from kernels_core.kernel import KernelRaisedError, phase
+from kernels_core.kernel.call import KernelRaisedError, phase
+from kernels_core.kernel.callee import call, same_memory
+from kernels_core.kernel.global_state import restored
+from kernels_core.tracing import trace as tracing
 
 Tensor = torch.Tensor
 MOST = 6  # tensors that are changed, each in a run of its own

@@ -13,11 +13,11 @@ import torch
 
 from kernels_core.battery.item import Finding
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import parts_of, returned_apart
 from kernels_core.coverage import Element
-from kernels_core.kernel import KernelRaisedError
+from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.reference import Result
 from kernels_core.report import Outcome
+from kernels_core.tracing.complex_parts import parts_of, returned_apart
 
 Tensor = torch.Tensor
 

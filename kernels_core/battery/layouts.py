@@ -14,10 +14,10 @@ import torch
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import differentiable
 from kernels_core.errors import ExactRefError
 from kernels_core.reference import Check
-from kernels_core.tracing import with_tensors
+from kernels_core.tracing.complex_parts import differentiable
+from kernels_core.tracing.trace import with_tensors
 
 Tensor = torch.Tensor
 Layout = Callable[[Tensor], Tensor]

@@ -15,11 +15,11 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import parts_of, returned_apart, widest
 from kernels_core.coverage import Element
-from kernels_core.kernel import run_kernel
+from kernels_core.kernel.call import run_kernel
 from kernels_core.reference import Result
-from kernels_core.standin import functions_as_forwards
+from kernels_core.tracing.complex_parts import parts_of, returned_apart, widest
+from kernels_core.tracing.standin import functions_as_forwards
 
 Tensor = torch.Tensor
 SEED = 0x512E

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import differentiable
+from kernels_core.tracing.complex_parts import differentiable
 
 Tensor = torch.Tensor
 WIDTH = 64  # elements of a canary on either side, a multiple of any alignment that kernels ask for

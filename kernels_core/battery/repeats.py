@@ -9,10 +9,10 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import differentiable, parts_of, widest
 from kernels_core.formats import format_of, ulp
-from kernels_core.kernel import KernelRaisedError
+from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.report import Outcome
+from kernels_core.tracing.complex_parts import differentiable, parts_of, widest
 
 Tensor = torch.Tensor
 CALLS = 5

@@ -16,10 +16,10 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import draw
 from kernels_core.errors import TraceError, UnsupportedOperation, UsageError
-from kernels_core.kernel import KernelRaisedError, phase
+from kernels_core.kernel.call import KernelRaisedError, phase
 from kernels_core.report import Outcome
+from kernels_core.tracing.complex_parts import draw
 
 Tensor = torch.Tensor
 

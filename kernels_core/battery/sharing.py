@@ -10,7 +10,7 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
-from kernels_core.kernel import phase
+from kernels_core.kernel.call import phase
 
 Tensor = torch.Tensor
 

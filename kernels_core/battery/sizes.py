@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernels_core import tracing
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Size, Subject
 from kernels_core.errors import ExactRefError
+from kernels_core.tracing import trace as tracing
 
 MOST = 12  # sizes that are run; each is a check of its own
 BEYOND_BLOCKS = 263  # 4 x 64 + 7, 2 x 128 + 7, 256 + 7, and a prime

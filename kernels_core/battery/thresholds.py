@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from kernels_core.callee import function_class
 from kernels_core.formats import format_of, next_down, next_up
-from kernels_core.modules import ModuleKernel
+from kernels_core.kernel.callee import function_class
+from kernels_core.kernel.modules import ModuleKernel
 from kernels_core.program import Program
 
 USUAL = (0.0, 0.5, 1.0, 2.0, 3.0, 6.0, 10.0, 20.0)

@@ -19,14 +19,15 @@ from collections.abc import Mapping
 
 import torch
 
-from kernels_core import families, tracing
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
 from kernels_core.formats import format_of
-from kernels_core.kernel import run_kernel
+from kernels_core.inputs import families
+from kernels_core.kernel.call import run_kernel
 from kernels_core.program import Program
 from kernels_core.reference import Check, Result
+from kernels_core.tracing import trace as tracing
 
 Tensor = torch.Tensor
 SEED = 0x71ED

@@ -14,9 +14,9 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import returned_apart
 from kernels_core.coverage import Element
 from kernels_core.reference import Result
+from kernels_core.tracing.complex_parts import returned_apart
 
 Tensor = torch.Tensor
 MOST = 6  # outputs that are taken alone

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from kernels_core import families
 from kernels_core.battery import thresholds
 from kernels_core.battery.extremes import Extremes
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.subject import Subject
-from kernels_core.complex_parts import differentiable, parts_of
+from kernels_core.inputs import families
+from kernels_core.tracing.complex_parts import differentiable, parts_of
 
 Tensor = torch.Tensor
 Draw = Callable[[Tensor], Tensor]

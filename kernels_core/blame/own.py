@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from kernels_core import tracing
-from kernels_core.callee import call, function_class
 from kernels_core.errors import ExactRefError
+from kernels_core.kernel.callee import call, function_class
 from kernels_core.program import Program
 from kernels_core.reference import Check
-from kernels_core.standin import StandInContext, has_separate_context
+from kernels_core.tracing import trace as tracing
+from kernels_core.tracing.standin import StandInContext, has_separate_context
 
 Tensor = torch.Tensor
 

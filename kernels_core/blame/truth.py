@@ -11,14 +11,15 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from kernels_core import derivatives, tracing
-from kernels_core.arithmetic import Arithmetic
 from kernels_core.enclosure import Enclosure
 from kernels_core.errors import ExactRefError
-from kernels_core.evaluation import evaluate_step
+from kernels_core.filter.arithmetic import Arithmetic
+from kernels_core.filter.evaluation import evaluate_step
 from kernels_core.program import Program, Ref
 from kernels_core.reference import Check
-from kernels_core.standin import forward_of, is_function_class
+from kernels_core.tracing import derivatives
+from kernels_core.tracing import trace as tracing
+from kernels_core.tracing.standin import forward_of, is_function_class
 
 Tensor = torch.Tensor
 _SAME = 1e-6  # relative difference below which two float64 evaluations of formulas are taken for one value

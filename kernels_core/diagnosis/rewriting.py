@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernels_core.composites import COMPOSITES
 from kernels_core.diagnosis.evidence import Candidate, Evidence
 from kernels_core.errors import TraceError
 from kernels_core.reference import Reference
-from kernels_core.tracing import signature_of
+from kernels_core.tracing.composites import COMPOSITES
+from kernels_core.tracing.trace import signature_of
 
 
 class Rewriting(TorchFunctionMode):

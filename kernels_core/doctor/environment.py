@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from kernels_core.doctor.measurement import Measurement
-from kernels_core.float_environment import CLAIMS, OPERANDS, REMEDIES, WANTED, broken, evaluated
+from kernels_core.filter.float_environment import CLAIMS, OPERANDS, REMEDIES, WANTED, broken, evaluated
 
 _GRAIN = 1 << 15  # elements that PyTorch gives one thread at least (at::internal::GRAIN_SIZE)
 

@@ -19,8 +19,8 @@ from typing import Any
 import flint
 import torch
 
-from kernels_core.arithmetic import FLOAT64_FUNCTION_ULP
 from kernels_core.doctor.measurement import Measurement
+from kernels_core.filter.arithmetic import FLOAT64_FUNCTION_ULP
 from kernels_core.rules.special_functions import MEASURED
 
 Tensor = torch.Tensor

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.doubles.number import INFLATE, DoubleDouble
 from kernels_core.doubles.operations import DECIDING, MOVES, OPERATIONS
 from kernels_core.doubles.record import Call, Truth
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Local
 from kernels_core.program import Program, Step
 from kernels_core.rules import registry
 

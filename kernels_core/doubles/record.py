@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.doubles.number import DoubleDouble, exactly, number
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Local
 
 Evaluation = Callable[..., Any]
 

@@ -18,7 +18,7 @@ import torch
 from kernels_core.audit import audit
 from kernels_core.coverage import Element
 from kernels_core.errors import UsageError
-from kernels_core.kernel import KernelRaisedError, draw_upstream, run_kernel
+from kernels_core.kernel.call import KernelRaisedError, draw_upstream, run_kernel
 from kernels_core.power import results as of_results
 from kernels_core.power.score import Fate, Mutant, Score
 from kernels_core.power.steps import Fault, Steps, counted, faults

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels_core.composites import wide
 from kernels_core.reference import Reference
+from kernels_core.tracing.composites import wide
 
 
 def sparsemax(input: Tensor, dim: int = -1) -> Tensor:

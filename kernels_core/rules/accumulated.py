@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
 

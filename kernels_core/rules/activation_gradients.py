@@ -17,9 +17,9 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import DISCRETE, Local
 from kernels_core.enclosure import Enclosure, hull
-from kernels_core.numbers import Numbers
+from kernels_core.exact.numbers import Numbers
+from kernels_core.filter.arithmetic import DISCRETE, Local
 from kernels_core.rules.activations import (
     OWN,
     TINY,

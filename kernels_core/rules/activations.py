@@ -18,9 +18,9 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import DISCRETE, Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import Numbers
+from kernels_core.exact.numbers import Numbers
+from kernels_core.filter.arithmetic import DISCRETE, Local
 from kernels_core.rules.arithmetic import constant_rounding, parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.functions import argument, grown

@@ -37,8 +37,8 @@ from collections.abc import Callable
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.formats import (
     BFLOAT16,
     FLOAT8_E4M3FN,

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite, hull
-from kernels_core.numbers import Numbers
+from kernels_core.exact.numbers import Numbers
+from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.rules.arithmetic import constant_rounding, divide, integral, is_integral, multiply, parts, stepped
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from kernels_core.program import Meta, Ref, Step, replace_refs
 
 if TYPE_CHECKING:
-    from kernels_core.exact import Call
+    from kernels_core.exact.tier import Call
 
 Objects = Any
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.linear import Addend, product_bound
 from kernels_core.rules.matmul_inputs import as_read
 from kernels_core.rules.record import Family, Rule

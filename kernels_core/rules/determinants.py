@@ -19,9 +19,9 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import NotRationalError
+from kernels_core.exact.numbers import NotRationalError
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.inverses import GROWN, elimination_error, inverse_upper, settled
 from kernels_core.rules.matrices import determinant_of, exact_matrix, matrix_rule, parts_of, unsaid
 from kernels_core.rules.record import Family

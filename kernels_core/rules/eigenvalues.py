@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.exact_spectra import exact_eigh, exact_svd
 from kernels_core.rules.inverses import settled, transposed
 from kernels_core.rules.matrices import exact_matrix, matrix_rule, parts_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_core.numbers import Numbers
+from kernels_core.exact.numbers import Numbers
 from kernels_core.rules.matrices import transpose_of, triangle_of
 
 Objects = Any

@@ -13,7 +13,7 @@ from typing import Any
 import flint
 import numpy as np
 
-from kernels_core.numbers import NotRationalError, NotSeparatedError
+from kernels_core.exact.numbers import NotRationalError, NotSeparatedError
 from kernels_core.rules.matrices import transpose_of, triangle_of
 
 Objects = Any

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.extremum_weights import REACH
 from kernels_core.rules.record import Family, Rule

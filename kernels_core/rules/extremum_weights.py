@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.cones import reduction_cone
 from kernels_core.rules.record import Family, Rule
 
-REACH = 1 + 2.0**-24  # midpoints are off by up to 2^-26 of their bounds (filter.py): ends are taken that much wider
+REACH = 1 + 2.0**-24  # midpoints are off by up to 2^-26 of their bounds (filter/run.py): ends are taken that much wider
 
 
 def weight(local: Local, x: Enclosure, *, dims: tuple[int, ...], sign: int) -> Enclosure:

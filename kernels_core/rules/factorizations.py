@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.exact_factors import exact_cholesky, exact_lu, exact_lu_factor, exact_unpack
 from kernels_core.rules.inverses import GROWN, inverse_upper, largest, settled, transposed
 from kernels_core.rules.matrices import certain_integers, exact_matrix, matrix_rule, parts_of, permuted

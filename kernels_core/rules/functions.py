@@ -7,7 +7,7 @@ For y = f(x) and a legal argument x' with |x' - x| <= X, |f(x') - f(x)| is bound
     f(x) - f(x - X)                 where f is concave and increasing (log, sqrt: the left side is the steeper one)
     sup |f'| X                      over [x - X, x + X]
 
-All of them are star-shaped in X, as filter.py asks. Then the accuracy of f and the rounding are added. The float64
+All of them are star-shaped in X, as filter/run.py asks. Then the accuracy of f and the rounding are added. The float64
 value of |f'(x)| itself is inflated for its own error.
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 import flint
 import torch
 
-from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
-from kernels_core.numbers import Numbers
+from kernels_core.exact.numbers import Numbers
+from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.rules.arithmetic import constant_rounding, exact_zeros, integral, parts, plus
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule

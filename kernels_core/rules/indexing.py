@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import moved, moved_exact
 from kernels_core.rules.movement import transported
 from kernels_core.rules.record import Family, Rule

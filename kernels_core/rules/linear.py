@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.profiles.blocks import BlockAccumulator
 from kernels_core.rules.block_products import accumulator_of, block_error
 from kernels_core.rules.cones import broadcast_index

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.formats import BFLOAT16, FLOAT16, FLOAT32, Format, format_of
 
 

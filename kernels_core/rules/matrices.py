@@ -10,9 +10,9 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import NotRationalError, NotSeparatedError
+from kernels_core.exact.numbers import NotRationalError, NotSeparatedError
+from kernels_core.filter.arithmetic import Local
 from kernels_core.program import Meta, Step
 from kernels_core.rules.cones import broadcast_index, integer_value
 from kernels_core.rules.record import Rule

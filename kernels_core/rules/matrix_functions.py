@@ -23,9 +23,9 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import NotRationalError
+from kernels_core.exact.numbers import NotRationalError
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.inverses import GROWN, settled
 from kernels_core.rules.matrices import exact_matrix, matrix_rule, parts_of
 from kernels_core.rules.record import Family

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE
 from kernels_core.errors import InvariantError
-from kernels_core.threads import share
+from kernels_core.filter.arithmetic import INFLATE
+from kernels_core.filter.threads import share
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Copies = dict[Any, Any]

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import NotSeparatedError
+from kernels_core.exact.numbers import NotSeparatedError
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.factorizations import bounded_product, factor_box
 from kernels_core.rules.inverses import GROWN, inverse_upper, largest, resolvent, settled, transposed
 from kernels_core.rules.matrices import exact_matrix, matrix_rule, parts_of

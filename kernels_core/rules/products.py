@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.arithmetic import integral, is_integral, parts
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.movement import before

@@ -26,9 +26,9 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import NotRationalError
+from kernels_core.exact.numbers import NotRationalError
+from kernels_core.filter.arithmetic import Local
 from kernels_core.program import Step
 from kernels_core.rules.eigenvalues import finite, spectral_constant
 from kernels_core.rules.exact_spectra import balls, singular_triples

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.arithmetic import integral, is_integral, parts
 from kernels_core.rules.extremum_weights import REACH
 from kernels_core.rules.movement import before

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import NotSeparatedError
+from kernels_core.exact.numbers import NotSeparatedError
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.program import replace_refs
 from kernels_core.rules.cones import operand_arguments
 from kernels_core.rules.record import Rule

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.movement import held
 
 Tensor = torch.Tensor

@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure, all_finite
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.movement import before
 from kernels_core.rules.record import Family, Rule

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from kernels_core.arithmetic import Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.inverses import GROWN, elimination_error, solution, transposed
 from kernels_core.rules.matrices import (
     exact_matrix,

@@ -23,9 +23,9 @@ import flint
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import INFLATE, Local
 from kernels_core.enclosure import Enclosure
-from kernels_core.numbers import NotRationalError
+from kernels_core.exact.numbers import NotRationalError
+from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import reduction_cone
 from kernels_core.rules.record import Family, Rule
 

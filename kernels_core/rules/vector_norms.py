@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.enclosure import Enclosure
+from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.extrema import extremum
 from kernels_core.rules.record import Family, Rule

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from kernels_core.coverage import Element
 from kernels_core.errors import TraceError, UsageError
-from kernels_core.exact import Cone
-from kernels_core.numbers import Numbers
+from kernels_core.exact.numbers import Numbers
+from kernels_core.exact.tier import Cone
 from kernels_core.reference import Check, Result, reference
 
 NAN, INF = math.nan, math.inf

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import exactref as er
-from kernels_core import tracing
 from kernels_core.coverage import Element
 from kernels_core.reference import Check, Reference
+from kernels_core.tracing import trace as tracing
 
 Tensor = torch.Tensor
 

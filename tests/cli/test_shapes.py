@@ -14,7 +14,7 @@ from exactref_cli.shapes import describe, find, find_with_optional
 from exactref_cli.signature import parameters
 from exactref_cli.templates import Given
 from kernels_core.errors import UsageError
-from tests.core import ways_to_write as ways
+from tests.core.kernel import ways_to_write as ways
 
 CASES = Path(__file__).parents[1] / "cases"
 

@@ -9,7 +9,7 @@ import torch
 
 from kernels_core.coverage import Element, decide
 from kernels_core.enclosure import Enclosure
-from kernels_core.exact import Budget
+from kernels_core.exact.tier import Budget
 
 INF, NAN = math.inf, math.nan
 

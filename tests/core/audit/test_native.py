@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels_core import tiles
 from kernels_core.audit import native, pieces
 from kernels_core.audit.parts import Part, flat_range
 from kernels_core.audit.sample import spread
+from kernels_core.filter import tiles
 from kernels_core.profiles import PROFILES
 from kernels_core.reference import Check, reference
 from kernels_core.report import Verdict

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernels_core.global_state import SETTINGS, current
+from kernels_core.kernel.global_state import SETTINGS, current
 from kernels_core.report import Outcome
 from tests.core.battery.planted import kernel, require_caught, require_left_alone, seeded
 

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 import exactref
-from kernels_core import families
 from kernels_core.battery import Settings, thresholds
 from kernels_core.declared import as_rounded
 from kernels_core.enclosure import Enclosure
 from kernels_core.formats import format_of
+from kernels_core.inputs import families
 from kernels_core.reference import Check, reference
 from kernels_core.report import BatteryRow, Outcome, Verdict
 from kernels_core.verify import verify

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernels_core import float_environment
 from kernels_core.doctor import environment, examine, functions, products
+from kernels_core.filter import float_environment
 
 Tensor = torch.Tensor
 NAMES = [function.name for function in functions.FUNCTIONS]

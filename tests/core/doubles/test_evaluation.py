@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from kernels_core import filter as filter_
 from kernels_core.coverage import Element
 from kernels_core.doubles.number import DoubleDouble
-from kernels_core.exact import Cone
-from kernels_core.filter import run_filter
-from kernels_core.numbers import Numbers
+from kernels_core.exact.numbers import Numbers
+from kernels_core.exact.tier import Cone
+from kernels_core.filter import run as filter_
+from kernels_core.filter.run import run_filter
 from kernels_core.profiles import PROFILES
 from kernels_core.reference import Check, reference
 from tests.core.doubles.containing import require_contains
@@ -152,7 +152,7 @@ def test_masks_that_rounding_decides_leave_the_gradient_open_but_never_wrong():
 
 
 def test_sums_over_leading_dimensions_are_exact_whatever_the_tiles(monkeypatch):
-    from kernels_core import tiles
+    from kernels_core.filter import tiles
 
     x = torch.randn(300, 40, dtype=D, generator=torch.Generator().manual_seed(2))
     found: list[Any] = []

@@ -10,7 +10,7 @@ import exactref as er
 from kernels_core.check import Check
 from kernels_core.coverage import Element
 from kernels_core.errors import UsageError
-from kernels_core.growth import LAMBDA, TERM_FAILS, growth
+from kernels_core.filter.growth import LAMBDA, TERM_FAILS, growth
 from kernels_core.profiles import PROFILES, resolve
 from tests.core.profiles import simulated
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from kernels_core.coverage import Element
-from kernels_core.exact import Cone
+from kernels_core.exact.numbers import NotRationalError, NotSeparatedError, Numbers
+from kernels_core.exact.tier import Cone
 from kernels_core.formats import format_of, ulp
-from kernels_core.numbers import NotRationalError, NotSeparatedError, Numbers
 from kernels_core.reference import Check, Result, reference
 
 Tensor = torch.Tensor

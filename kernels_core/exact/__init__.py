@@ -1,0 +1,1 @@
+"""The exact tier: what float64 leaves undecided, in FLINT."""
