@@ -39,8 +39,8 @@ from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.exact.tier import Budget
 from kernels_core.kernel.call import KernelRaisedError, draw_upstream, run_kernel
 from kernels_core.reference import Check, Result, reference
+from kernels_core.tracing.arguments import call_bound, output_names, with_tensors
 from kernels_core.tracing.derivatives import tangent_name
-from kernels_core.tracing.trace import call_bound, output_names, with_tensors
 
 Entry = dict[str, Any]
 Compared = tuple[dict[str, Result], dict[str, torch.Tensor | None]]

@@ -20,7 +20,7 @@ from exactref_cli.target import CATALOGUE
 from kernels_core.kernel.callee import call, in_order
 from kernels_core.reference import Reference
 from kernels_core.references import catalogue
-from kernels_core.tracing.trace import bind, call_bound
+from kernels_core.tracing.arguments import bind, call_bound
 
 AGREES = 2.0**-6  # of the largest value: a kernel that computes in bfloat16 still has its reference
 

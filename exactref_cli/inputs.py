@@ -14,8 +14,8 @@ from kernels_core.errors import TargetError, UsageError, nearest
 from kernels_core.inputs import families
 from kernels_core.inputs.exhaustive import all_values
 from kernels_core.kernel.modules import ModuleKernel
+from kernels_core.tracing.arguments import named_tensors
 from kernels_core.tracing.complex_parts import REAL, differentiable
-from kernels_core.tracing.trace import named_tensors
 
 Tensor = torch.Tensor
 

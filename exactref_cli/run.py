@@ -19,7 +19,7 @@ from kernels_core.inputs.exhaustive import require_elementwise
 from kernels_core.profiles.knobs import Given
 from kernels_core.report import Report, Verdict
 from kernels_core.sensitivity import insensitive
-from kernels_core.tracing.trace import named_tensors
+from kernels_core.tracing.arguments import named_tensors
 
 
 @dataclasses.dataclass(frozen=True)

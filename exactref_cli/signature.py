@@ -15,7 +15,7 @@ import torch
 from kernels_core.errors import TraceError, UsageError
 from kernels_core.kernel.callee import plain_function
 from kernels_core.kernel.modules import ModuleKernel, as_kernel
-from kernels_core.tracing.trace import signature_of
+from kernels_core.tracing.arguments import signature_of
 
 TENSOR = "tensor"
 

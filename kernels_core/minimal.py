@@ -14,7 +14,7 @@ import torch
 
 from kernels_core.errors import ExactRefError
 from kernels_core.report import Report, TensorReport, Verdict
-from kernels_core.tracing.trace import named_tensors, with_tensors
+from kernels_core.tracing.arguments import named_tensors, with_tensors
 
 Tensor = torch.Tensor
 SECONDS = 20.0  # that shrinking one case may take

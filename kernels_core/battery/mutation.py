@@ -14,8 +14,8 @@ from kernels_core.battery import graph
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
+from kernels_core.tracing.arguments import call_bound, with_tensors
 from kernels_core.tracing.standin import is_function_class
-from kernels_core.tracing.trace import call_bound, with_tensors
 
 Tensor = torch.Tensor
 

@@ -10,8 +10,8 @@ from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
 from kernels_core.errors import ExactRefError
 from kernels_core.reference import Check, Result
+from kernels_core.tracing.arguments import with_tensors
 from kernels_core.tracing.complex_parts import differentiable, returned_apart
-from kernels_core.tracing.trace import with_tensors
 
 Tensor = torch.Tensor
 

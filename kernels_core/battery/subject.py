@@ -11,8 +11,8 @@ import torch
 from kernels_core.kernel import call as kernel
 from kernels_core.reference import Check, Result
 from kernels_core.report import Report
+from kernels_core.tracing.arguments import named_tensors
 from kernels_core.tracing.complex_parts import returned_apart
-from kernels_core.tracing.trace import named_tensors
 
 Tensor = torch.Tensor
 Gradients = dict[str, Tensor | None]

@@ -13,7 +13,7 @@ from kernels_core.blame.replay import Replacement, Values, changed, leaves, repl
 from kernels_core.blame.truth import Truth, truth_of
 from kernels_core.diagnosis.evidence import Setting
 from kernels_core.program import Program, Ref, Step
-from kernels_core.tracing.trace import cotangent_name
+from kernels_core.tracing.arguments import cotangent_name
 
 Tensor = torch.Tensor
 SECONDS = 4.0  # of CPU time that the search for the lines of one case may take

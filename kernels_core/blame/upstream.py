@@ -11,7 +11,7 @@ import torch
 
 from kernels_core.blame.subject import Subject, line
 from kernels_core.program import Ref, Step
-from kernels_core.tracing.trace import cotangent_name
+from kernels_core.tracing.arguments import cotangent_name
 
 Tensor = torch.Tensor
 

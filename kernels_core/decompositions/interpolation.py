@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from kernels_core.decompositions.compute_format import wide
+
 Tensor = torch.Tensor
 aten = torch.ops.aten
 _A = -0.75  # of the cubic convolution
@@ -115,11 +117,6 @@ def _combined(sizes: Sequence[int], taps: Sequence[Taps], device: torch.device) 
     choices = math.prod(flat.shape[:rank])
     index = torch.tensor(flat.reshape(choices, -1).tolist(), dtype=torch.int64, device=device)
     return index, None if weight is None else weight.reshape(choices, -1)
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """Return the tensor in its compute format: float32 for 16 bit and narrower, else unchanged."""
-    return tensor.float() if tensor.dtype.itemsize < 4 else tensor
 
 
 Make = Callable[[Sequence[int], Sequence[int], Sequence[Any], Tensor], list[Taps]]

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from kernels_core.decompositions.interpolation import wide
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.errors import TraceError
 
 Tensor = torch.Tensor

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from kernels_core.decompositions.interpolation import wide
+from kernels_core.decompositions.compute_format import wide
 
 Tensor = torch.Tensor
 _START = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -torch.inf, "min": torch.inf}

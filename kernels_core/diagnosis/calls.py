@@ -8,7 +8,7 @@ import torch
 
 from kernels_core.diagnosis.evidence import Candidate, Evidence, Hypothesis
 from kernels_core.errors import ExactRefError
-from kernels_core.tracing.trace import with_tensors
+from kernels_core.tracing.arguments import with_tensors
 
 Tensor = torch.Tensor
 

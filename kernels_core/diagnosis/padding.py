@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from kernels_core.diagnosis.evidence import Candidate, Evidence, Hypothesis
 from kernels_core.diagnosis.rewriting import Rewriting
 from kernels_core.reference import Reference
-from kernels_core.tracing.trace import signature_of
+from kernels_core.tracing.arguments import signature_of
 
 Tensor = torch.Tensor
 

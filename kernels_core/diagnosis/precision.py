@@ -10,7 +10,7 @@ import torch
 from kernels_core.diagnosis.evidence import Candidate, Evidence, Hypothesis, Setting
 from kernels_core.formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, FLOAT32, Format, format_of
 from kernels_core.formats import round_to_nearest as rounded
-from kernels_core.tracing.trace import cotangent_name, with_tensors
+from kernels_core.tracing.arguments import cotangent_name, with_tensors
 
 Tensor = torch.Tensor
 TF32 = Format("tf32", torch.float32, 11, -126, 127, FLOAT32.max_finite)

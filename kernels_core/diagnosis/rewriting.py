@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 from kernels_core.diagnosis.evidence import Candidate, Evidence
 from kernels_core.errors import TraceError
 from kernels_core.reference import Reference
+from kernels_core.tracing.arguments import signature_of
 from kernels_core.tracing.composites import COMPOSITES
-from kernels_core.tracing.trace import signature_of
 
 
 class Rewriting(TorchFunctionMode):

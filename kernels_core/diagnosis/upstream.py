@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from kernels_core.diagnosis.evidence import Candidate, Evidence, Hypothesis, Setting
-from kernels_core.tracing.trace import cotangent_name
+from kernels_core.tracing.arguments import cotangent_name
 
 Tensor = torch.Tensor
 

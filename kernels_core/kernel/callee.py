@@ -17,8 +17,8 @@ import torch
 
 from kernels_core.errors import TraceError
 from kernels_core.kernel.modules import ModuleKernel
+from kernels_core.tracing.arguments import named_tensors, signature_of, with_tensors
 from kernels_core.tracing.standin import forward_of, is_function_class, python_of_operator, uncompiled
-from kernels_core.tracing.trace import named_tensors, signature_of, with_tensors
 
 
 def function_class(kernel: Any) -> type[torch.autograd.Function] | None:

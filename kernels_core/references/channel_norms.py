@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.reference import Reference
-from kernels_core.tracing.composites import wide
 
 
 def batch_norm(

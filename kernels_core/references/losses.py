@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.errors import UsageError, nearest
 from kernels_core.reference import Reference
-from kernels_core.tracing.composites import wide
 
 
 def cross_entropy(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.reference import Reference
-from kernels_core.tracing.composites import wide
 
 
 def dropout(input: Tensor, mask: Tensor, p: float = 0.5) -> Tensor:

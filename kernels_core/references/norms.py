@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.reference import Reference
-from kernels_core.tracing.composites import wide
 
 
 def layer_norm(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:

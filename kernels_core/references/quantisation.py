@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.reference import Reference
-from kernels_core.tracing.composites import wide
 
 
 def dequantize(input: Tensor, scale: Tensor, zero_point: Tensor | int = 0) -> Tensor:

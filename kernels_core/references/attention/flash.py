@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.references.attention.scores import Pattern, blind, positions, repeated, scale_of, scores
-from kernels_core.tracing.composites import wide
 
 
 def flash_backward(inputs: Sequence[Any], outputs: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.references.attention.scores import Pattern, logsumexp_of, output_of, positions, scores, weights_of
-from kernels_core.tracing.composites import wide
 
 
 def attention(

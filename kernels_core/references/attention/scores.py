@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernels_core.decompositions.compute_format import wide
 from kernels_core.errors import UsageError, nearest
-from kernels_core.tracing.composites import wide
 
 ALIGNMENTS = ("bottom-right", "top-left")
 

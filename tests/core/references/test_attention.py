@@ -15,7 +15,7 @@ from kernels_core.references.attention.flash import flash_backward
 from kernels_core.references.attention.forward import attention, attention_with_logsumexp
 from kernels_core.references.attention.scores import ALIGNMENTS
 from kernels_core.references.attention.varlen import attention_varlen_with_logsumexp, flash_backward_varlen
-from kernels_core.tracing.trace import with_defaults
+from kernels_core.tracing.arguments import with_defaults
 from tests.core.references.evaluation import evaluated
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -15,6 +15,8 @@ from kernels_core.coverage import Element
 from kernels_core.errors import TraceError, UsageError
 from kernels_core.formats import format_of, ulp
 from kernels_core.reference import Result, reference
+from kernels_core.tracing import derivatives
+from kernels_core.tracing.trace import trace
 from tests.core.rules.checker import assert_contained, assert_covered
 
 Tensor = torch.Tensor
@@ -341,3 +343,23 @@ def test_tangents_go_through_what_is_subtracted_in_place():
     x, t = torch.tensor([0.3, -0.5, 1.2]), torch.tensor([0.2, 1.0, -1.0])
     found = er.reference(hinge).jvp(x, t, tangents={"x": torch.ones(3)})
     assert found["tangent_output"].covers(torch.tensor([0.0, 1.0, 0.0])).all()
+
+
+def test_tracing_derivatives_takes_no_memory_of_the_size_of_tensors() -> None:
+    terabytes = torch.zeros(()).expand(2**20, 2**20)  # 4 TiB each, were they real
+    arguments, wrt = {"x": terabytes, "w": terabytes}, ["x", "w"]
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return F.gelu(x) * w
+
+    def backward(inputs: Sequence[Tensor], outputs: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return grads[0] * inputs[1], grads[0] * outputs[0]
+
+    forward = trace(function, arguments)
+    programs = [
+        derivatives.trace_vjp(function, arguments, wrt, forward),
+        derivatives.trace_jvp(function, arguments, wrt, forward),
+        derivatives.trace_double_backward(function, arguments, wrt, wrt, forward),
+        derivatives.trace_declared(backward, function, arguments, wrt, forward),
+    ]
+    assert all(program.value_free for program in programs)
