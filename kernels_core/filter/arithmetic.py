@@ -134,9 +134,19 @@ class Local:
         return self.profile.exp_argument * self.u_acc if self.profile is not None else 0.0
 
     @property
+    def sequential(self) -> bool:
+        """True where the profile says that terms are added one after the other (rules/sequential.py)."""
+        return self.profile is not None and self.profile.order == "sequential"
+
+    @property
     def loaded(self) -> int:
         """1 where a term is rounded once more as it enters a narrower accumulator, else 0."""
         return int(self.u_sum > self.u_acc)
+
+    @property
+    def sum_rounding(self) -> float:
+        """One rounding of the accumulator, in units of u_acc."""
+        return self.u_sum / self.u_acc
 
     def sum_error(self, n: int, results: int = 0) -> float:
         """Return the relative error granted to each term of a sum of n terms; `results` counts such sums."""

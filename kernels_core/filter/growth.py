@@ -10,6 +10,10 @@ With u of the accumulator and h additions on the longest path from a term to the
 each term passes h factors 1 + d, |d| <= u. A product is one rounding more; an accumulator narrower than the compute
 format rounds each term once more as it is loaded. The smaller of h u and (n - 1) u holds in any case.
 
+`sequential` has the height of `any`, but its terms come in the order of their index, so that the partial sums are
+known: for sums, means and matrix products rules/sequential.py bounds their roundings, which for terms of both signs is
+about sqrt(n) times less. Other sums (softmax, norms, convolutions, running sums) are granted what any order is.
+
 Probabilistic (`bound: probabilistic`). Take the roundings d_1 ... d_h on one term's path as random with mean zero given
 those before them, |d_i| <= u. Then with L = log((1 + d_1) ... (1 + d_h)), M_i = sum_{j<=i} (log(1 + d_j) - E_j) is a
 martingale for E_j the conditional mean of log(1 + d_j). |d - log(1 + d)| <= d^2 / (1 - u) gives |E_j| <= u^2 / (1 - u),

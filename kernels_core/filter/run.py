@@ -177,7 +177,8 @@ def _flushed(values: Values) -> Values:
 
 
 def _evaluate(program: Program, values: Values, arithmetic: Arithmetic) -> Values:
-    runs = schedule(program, closing=not arithmetic.doubles)
+    whole = arithmetic.doubles or arithmetic.profile.order == "sequential"  # what reads all terms of a sum in order
+    runs = schedule(program, closing=not whole)
     uses = [run.outputs_used(program) for run in runs]
     last = _last_use(program, runs)
     for number, (run, used) in enumerate(zip(runs, uses, strict=True)):

@@ -12,8 +12,9 @@ Knobs of any profile:
     flush_subnormals  true or false: subnormal operands, results and partial sums may be taken for zero
     function_ulp      a number for all elementary functions but division, or a mapping from function to ulp
     matmul_input      tf32, bfloat16 or float16: operands of matrix products and convolutions may be read in this format
-    order             any, sequential, pairwise or blocked:n, of the additions in sums and products; for a truncating
-                      accumulator blocked:n says how many products one instruction adds
+    order             any, sequential (in the order of the index, from either end), pairwise or blocked:n, of the
+                      additions in sums and products; for a truncating accumulator blocked:n says how many products one
+                      instruction adds
 """
 
 from __future__ import annotations

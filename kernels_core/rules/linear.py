@@ -33,6 +33,7 @@ from kernels_core.rules.cones import broadcast_index
 from kernels_core.rules.matmul_inputs import as_read
 from kernels_core.rules.nonnegative import Weight, nonnegative_product
 from kernels_core.rules.record import Family, Rule
+from kernels_core.rules.sequential import after_sum, of_product
 from kernels_core.rules.special_products import classed_product
 
 Number = int | float
@@ -99,11 +100,13 @@ def product_bound(
         mid: multiply(a.mid, b.mid).
         addend: broadcasts against the result.
     """
-    slope = granted(local, inner, more + (addend is not None), mid.numel())
-    bound = _weighted(local, multiply, a, b, inner, slope)
+    more_here = more + (local.sum_rounding if addend is not None else 0.0)
+    bound = _weighted(local, multiply, a, b, inner, granted(local, inner, more_here, mid.numel()))
+    if _is_in_order(local, multiply, inner):
+        bound = torch.minimum(bound, _in_order(local, multiply, a, b, mid, _power(more_here, local.u_acc)))
     bound.add_((inner * local.eta_sum + local.split_roundings * local.u_acc / local.u * local.eta) * INFLATE)
     if addend is not None:
-        slope = granted(local, inner, addend.roundings + 1, mid.numel())
+        slope = granted(local, inner, addend.roundings + local.sum_rounding, mid.numel()) * after_sum(local, inner)
         own = addend.mid.abs().mul_(slope).add_(addend.bound_or_zero(), alpha=1 + slope)
         bound = bound.add_(own.mul_(INFLATE)).add_(2 * local.eta_sum)
     accumulator = accumulator_of(local, (a, b))
@@ -112,6 +115,21 @@ def product_bound(
     truncated = _truncated(local, accumulator, multiply, (a, b), inner, more, mid, addend)
     alone = accumulator.alone and not (local.profile is not None and local.profile.accumulate)
     return truncated if alone else torch.maximum(bound, truncated)
+
+
+def _is_in_order(local: Local, multiply: Callable[..., torch.Tensor], inner: int) -> bool:
+    """Return True where the profile says in which order the products are added; batches are added in any order."""
+    known = multiply in (torch.mm, torch.bmm) and local.step.name != "aten.addbmm.default"
+    return local.sequential and known and inner > 1 and not local.split_roundings
+
+
+def _in_order(
+    local: Local, multiply: Callable[..., torch.Tensor], a: Enclosure, b: Enclosure, mid: torch.Tensor, more: float
+) -> torch.Tensor:
+    """Return the bound where the products are added one after the other (sequential.py), a summand apart."""
+    inner = a.mid.shape[-1]
+    size, moved = _weighted(local, multiply, a, b, inner, 1.0), _moved(local, multiply, a, b, inner, 0.0)
+    return of_product(local, a.mid, b.mid, mid, size, moved, more) + moved
 
 
 def _truncated(
@@ -168,7 +186,7 @@ def affine(
     local: Local, summand: Enclosure | None, a: Enclosure, b: Enclosure, beta: Number, alpha: Number, more: float = 0.0
 ) -> Enclosure:
     """Return beta summand + alpha (a @ b) in the accumulator; a summand with beta = 0 is not read (as in PyTorch)."""
-    more += alpha != 1
+    more += local.sum_rounding * (alpha != 1)
     if summand is None or beta == 0 or alpha == 0:
         value = _scaled(local, product(local, a, b, more), alpha)
         return value if summand is None or beta == 0 else _with_summand_alone(local, summand, beta, value)
@@ -176,7 +194,7 @@ def affine(
     mid, a, b = multiply(a.mid, b.mid), as_read(local, a), as_read(local, b)
     scale = abs(beta) / abs(alpha)
     addend = Addend(summand.mid * (beta / alpha), None if summand.bound is None else summand.bound * scale,
-                    (beta != 1) + (alpha != 1))  # fmt: skip
+                    local.sum_rounding * ((beta != 1) + (alpha != 1)))  # fmt: skip
     bound = product_bound(local, multiply, a, b, a.mid.shape[-1], more, mid, addend) * (abs(alpha) * INFLATE)
     bound = bound.add_(2 * local.eta_sum)
     total = summand.mid * beta + mid * alpha
@@ -189,7 +207,7 @@ def affine(
 
 def _with_summand_alone(local: Local, summand: Enclosure, beta: Number, value: Enclosure) -> Enclosure:
     """Add beta summand to a product that alpha = 0 has made zero."""
-    slope = relative_error(2, local.u_sum, float(beta != 1))
+    slope = relative_error(2, local.u_sum, float(beta != 1))  # loaded, multiplied and added
     own = summand.mid.abs() * (abs(beta) * slope) + summand.bound_or_zero() * (abs(beta) * (1 + slope))
     mid = summand.mid * beta + value.mid
     bound = (own + value.bound_or_zero() + 2 * local.eta_sum) * INFLATE
@@ -200,7 +218,7 @@ def _with_summand_alone(local: Local, summand: Enclosure, beta: Number, value: E
 def _scaled(local: Local, value: Enclosure, alpha: Number) -> Enclosure:
     if alpha == 1:
         return value
-    bound = value.bound_or_zero() * (abs(alpha) * INFLATE) + local.eta_acc
+    bound = value.bound_or_zero() * (abs(alpha) * INFLATE) + local.eta_sum
     bound = torch.where(value.mid.isfinite(), bound, value.bound_or_zero())
     return Enclosure(value.mid * alpha, bound)
 

@@ -20,6 +20,7 @@ from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.arithmetic import is_integral, parts
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.record import Family, Rule
+from kernels_core.rules.sequential import of_sum, ordered_dim
 
 
 def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool, n: int | None = None) -> Enclosure:
@@ -28,7 +29,11 @@ def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool, n: int | 
     n = math.prod(mid.shape[d] for d in dims) if n is None else n
     total = _sum(mid, dims, keepdim)
     magnitude = mid.abs() if bound is None else mid.abs().add_(bound)
-    error = _sum(magnitude, dims, keepdim).mul_(local.sum_error(n, total.numel()))
+    size = _sum(magnitude, dims, keepdim)
+    error = size * local.sum_error(n, total.numel())
+    if (dim := ordered_dim(local, mid.shape, dims)) is not None:
+        sharper = of_sum(local, mid, bound, dim, magnitude.sum(dim, keepdim=True))
+        error = torch.minimum(error, sharper.reshape(error.shape))
     if bound is not None:
         error = error.add_(_sum(bound, dims, keepdim))
     if lost := local.sum_underflow(n):

@@ -57,6 +57,12 @@ def pairwise(terms: Array) -> Array:
     return terms[:, 0].astype(np.float64)
 
 
+def blocked(terms: Array, n: int) -> Array:
+    """The float32 sum of each row: sums of n terms one after the other, and these one after the other."""
+    parts = [sequential(terms[:, start : start + n], "float32") for start in range(0, terms.shape[1], n)]
+    return sequential(np.stack(parts, axis=1), "float32")
+
+
 def tf32(x: Array) -> Array:
     """Float32 values cut to 10 fraction bits."""
     return (x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
