@@ -91,8 +91,9 @@ def gradcheck(
     """Check one kernel, forward and gradients, without a spec."""
     from exactref_cli import deliver
     from exactref_cli import gradcheck as quick
+    from exactref_cli.options import Options
 
-    asked = quick.Options(
+    asked = Options(
         target, shape or (), values or (), dtype or ("float32",), device, reference, reference_backward, seed, profile,
         kinks, wrt or (), battery or ("all",), require_sensitivity, vary_sizes, mode, without or (), nondet_tol,
         surrogate, bound, exhaustive,
@@ -130,10 +131,10 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a first spec of a kernel. It has shapes found by trial, a reference that computes the same, the dtypes."""
-    from exactref_cli import gradcheck as quick
     from exactref_cli import starter
+    from exactref_cli.options import Options
 
-    found = starter.starter(quick.Options(target, shape or (), values or (), reference=reference), output, force)
+    found = starter.starter(Options(target, shape or (), values or (), reference=reference), output, force)
     starter.write(found)
     lines = (f"wrote {found.path}", *found.told, starter.checked(found))
     sys.stdout.write("\n".join(lines) + "\n")
@@ -202,10 +203,10 @@ def power(
     form: Format = "table",
 ) -> None:
     """Plant faults and report which are caught. Shows what a pass of this kernel on these inputs means."""
-    from exactref_cli import gradcheck as quick
     from exactref_cli import power as score
+    from exactref_cli.options import Options
 
-    options = quick.Options(target, shape or (), dtype=dtype or ("float32",), reference=reference, seed=seed)
+    options = Options(target, shape or (), dtype=dtype or ("float32",), reference=reference, seed=seed)
     raise typer.Exit(score.deliver(score.scores(score.cases(options, case or ()), limit), form))
 
 

@@ -23,7 +23,6 @@ from kernels_core.errors import ExactRefError, UsageError
 from kernels_core.explain.costs import Cost, estimate
 from kernels_core.explain.granted import Granted, granted
 from kernels_core.program import Program
-from kernels_core.tracing import derivatives
 from kernels_core.tracing import trace as tracing
 from kernels_core.tracing.complex_parts import differentiable
 
@@ -115,9 +114,7 @@ def _programs(check: Check) -> dict[str, Program]:
     whole = check.joint if check.wrt else check.forward
     found = {"": whole, **dict.fromkeys(whole.outputs, whole)}
     if check.reference.declared is not None and check.wrt:
-        declared = derivatives.trace_declared(
-            check.reference.declared, check.reference.function, check.arguments, check.wrt, check.forward
-        )
+        declared = check.declared_backward_program()
         found |= dict.fromkeys(declared.outputs, declared)
     return found
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from exactref_cli import exits, gradcheck, plan
+from exactref_cli.options import Options
 from exactref_cli.render import power as screen
 from exactref_cli.run import Case
 from kernels_core.errors import UsageError
@@ -15,7 +16,7 @@ from kernels_core.power import Laboratory, power
 from kernels_core.power.score import Score
 
 
-def cases(options: gradcheck.Options, only: Sequence[str] = ()) -> list[Case]:
+def cases(options: Options, only: Sequence[str] = ()) -> list[Case]:
     """Return the cases of a spec file, or of the kernel that is named.
 
     Raises:

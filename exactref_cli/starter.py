@@ -14,6 +14,7 @@ import yaml
 
 from exactref_cli import fitting, gradcheck
 from exactref_cli.inputs import GroupInput, Input, PlainInput, TensorInput, draw, dtype_named, each, flat
+from exactref_cli.options import Options
 from exactref_cli.run import Case
 from exactref_cli.target import CATALOGUE, load
 from exactref_cli.templates import SIZES
@@ -44,7 +45,7 @@ class Starter:
     complete: bool
 
 
-def starter(options: gradcheck.Options, output: Path | None, force: bool = False) -> Starter:
+def starter(options: Options, output: Path | None, force: bool = False) -> Starter:
     """Return the first spec of a kernel.
 
     Args:
@@ -65,7 +66,7 @@ def starter(options: gradcheck.Options, output: Path | None, force: bool = False
     return Starter(path, text, tuple(_told(cases, dtypes, why)), complete)
 
 
-def _cases(options: gradcheck.Options) -> list[Case]:
+def _cases(options: Options) -> list[Case]:
     """Return the cases in the first dtype that the kernel takes."""
     first: UsageError | None = None
     for name in DTYPES:
@@ -102,7 +103,7 @@ def _stem(target: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", target.rpartition(":")[2]).strip("_").lower()
 
 
-def _reference(options: gradcheck.Options, case: Case) -> tuple[str, str, bool]:
+def _reference(options: Options, case: Case) -> tuple[str, str, bool]:
     """Return the reference ("" for the kernel's own forward), why it was chosen, and whether the spec can run."""
     if options.reference is not None:
         return options.reference, "", True
@@ -157,7 +158,7 @@ def _heading(target: str, path: Path, why: str) -> str:
     return "\n".join([*(f"# {line}" for line in lines), *([f"# {why}."] if why else []), "version: 1", "checks:"])
 
 
-def _check(case: Case, options: gradcheck.Options, folder: Path, dtypes: Sequence[str], reference: str) -> str:
+def _check(case: Case, options: Options, folder: Path, dtypes: Sequence[str], reference: str) -> str:
     names = _names([size for one in _tensors(case) for size in one.shape])
     dims = ", ".join(f"{name}: {size}" for size, name in names.items())
     lines = [

@@ -12,8 +12,9 @@ import torch
 
 from kernels_core.coverage import Element, Figures, Source, decide, require_same_form
 from kernels_core.enclosure import Enclosure
+from kernels_core.exact.rounding import round_ball, round_rational
 from kernels_core.exact.tier import Budget, resolve
-from kernels_core.formats import format_of, next_down, next_up, round_ball, round_rational, round_to_nearest
+from kernels_core.formats import format_of, next_down, next_up, round_to_nearest
 from kernels_core.program import Meta
 from kernels_core.tracing.complex_parts import parts_of
 

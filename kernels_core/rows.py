@@ -1,9 +1,10 @@
-"""One row of the coverage table from one result, and what a failure shows: worst elements, pattern, diagnosis."""
+"""The rows of the coverage table, one for each result, and what a failure shows: worst elements, pattern, diagnosis."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from kernels_core.blame import blame
 from kernels_core.coverage import Element, Figures
 from kernels_core.diagnosis import Evidence, Setting, diagnose
+from kernels_core.errors import UsageError
 from kernels_core.formats import format_of, ulp
 from kernels_core.inputs.exhaustive import failing_values, holds_all_values
 from kernels_core.reference import Result
@@ -19,6 +21,53 @@ from kernels_core.report import Failure, TensorReport, Verdict
 
 Tensor = torch.Tensor
 SHOWN = 10
+
+
+def rows_of(
+    results: Mapping[str, Result],
+    outputs: Mapping[str, Tensor | None],
+    gradients: Mapping[str, Tensor | None],
+    setting: Setting | None,
+) -> list[TensorReport]:
+    """Return a row for every result.
+
+    Args:
+        results: what is admissible, by name.
+        outputs: what the kernel returned, by name.
+        gradients: the same; None means zero.
+        setting: as in `row`.
+
+    Raises:
+        UsageError: the kernel returned an output that the reference does not have.
+    """
+    extra = [name for name in outputs if name not in results and f"{name}.real" not in results]
+    if extra:
+        wanted = ", ".join(name for name in results if not name.startswith("grad_"))
+        raise UsageError(f"the kernel returned {', '.join(outputs)}; the reference has {wanted}\n"
+                         "let both return the same outputs")  # fmt: skip
+    return [_row_of(result, name, outputs, gradients, setting) for name, result in results.items()]
+
+
+def _row_of(
+    result: Result,
+    name: str,
+    outputs: Mapping[str, Tensor | None],
+    gradients: Mapping[str, Tensor | None],
+    setting: Setting | None,
+) -> TensorReport:
+    kind = "gradient" if name.startswith("grad_") else "output"
+    actual, note = gradients.get(name) if kind == "gradient" else outputs.get(name), ""
+    if actual is None and kind == "gradient":
+        actual = torch.zeros(result.meta.shape, dtype=result.meta.dtype, device=result.enclosure.mid.device)
+        note = "the backward returned None, which means zero"
+    try:
+        if (whole := outputs.get(name.rpartition(".")[0])) is not None and actual is None:
+            raise UsageError(f"expected the parts of a complex tensor, got {str(whole.dtype)[6:]}")
+        if actual is None:
+            raise UsageError(f"the kernel returned no such output; it returned {', '.join(outputs)}")
+        return row(result, actual, kind, note, setting)
+    except UsageError as error:
+        return mismatch_row(result, kind, str(error).splitlines()[0].removeprefix(f"{name}: "))
 
 
 def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Setting | None = None) -> TensorReport:

@@ -110,3 +110,12 @@ def test_help_does_not_import_torch() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "gradcheck" in done.stdout
+
+
+def test_layout_in_the_design_names_every_package_of_the_engine() -> None:
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    layout = text.partition("## Where things live")[2].partition("\n## ")[0]
+    packages = {path.parent.name for path in (ROOT / "kernels_core").glob("*/__init__.py")}
+    modules = {path.stem for path in (ROOT / "kernels_core").glob("*.py")} - {"__init__", "float8", "declared"}
+    assert not {name for name in packages if f"{name}/" not in layout}
+    assert not {name for name in modules if name not in layout}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels_core.errors import UsageError
+from kernels_core.exact.rounding import round_ball, round_rational
 from kernels_core.formats import (
     BFLOAT16,
     FLOAT8_E4M3FN,
@@ -26,8 +27,6 @@ from kernels_core.formats import (
     is_in,
     next_down,
     next_up,
-    round_ball,
-    round_rational,
     round_to_nearest,
     ulp,
     ulp_distance,
