@@ -46,6 +46,8 @@ KNOWN: Mapping[str, frozenset[str]] = {
     "as_strided_copy": _MEMORY,
     "as_strided_scatter": _MEMORY,
     "cumprod": frozenset({"double_backward"}),
+    "diagonal_scatter": frozenset({"input_layout"}),
+    "kron": frozenset({"changed_in_place"}),
     "native_group_norm": frozenset({"input_layout", "undefined_grad_output"}),
     "nn.functional.linear_cross_entropy.chunked": frozenset({"double_backward", "forward_mode"}),
     "nn.functional.linear_cross_entropy.chunked_none": frozenset({"double_backward", "forward_mode"}),

@@ -15,7 +15,7 @@ from kernels_core.program import Meta, Program
 from kernels_core.rewrites.usual_functions import in_usual_functions
 from kernels_core.tracing import derivatives
 from kernels_core.tracing import trace as tracing
-from kernels_core.tracing.complex_parts import REAL, apart, differentiable, whole_metas
+from kernels_core.tracing.complex_parts import apart, differentiable, whole_metas
 
 if TYPE_CHECKING:
     from kernels_core.reference import Reference
@@ -42,7 +42,7 @@ class Programs:
         self.reference, self.arguments = reference, arguments
         self.tensors = tracing.named_tensors(arguments)
         for name, tensor in self.tensors.items():
-            if tensor.is_meta or (tensor.is_complex() and tensor.dtype not in REAL):
+            if tensor.is_meta or tensor.dtype is torch.complex32:
                 kind = "meta" if tensor.is_meta else str(tensor.dtype).removeprefix("torch.")
                 raise UsageError(f"{name}: {kind} tensors are not supported\ngive others")
         self.wrt = self._differentiated(wrt)

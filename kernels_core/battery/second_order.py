@@ -4,11 +4,17 @@ A backward that PyTorch is to differentiate must be a function of the inputs and
 eyes. What is computed in the forward and kept, or by other means than PyTorch's operations, is a constant to it: the
 first gradients are right, and the second derivative lacks terms without a word. A backward that is not meant to be
 differentiated says so (`once_differentiable`), and raises.
+
+Autograd adds the terms of a second derivative in the formats of the tensors that it goes through, as the backward was
+written and not as the reference was: what cancels in 16 bits there loses digits, and no author can help it. So what is
+outside the intervals in a narrow format is judged again on the same values in float32. Where the kernel is right there
+it lacks no term, and the roundings are noted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
@@ -16,9 +22,11 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.battery.subject import Subject
-from kernels_core.errors import TraceError, UnsupportedOperation, UsageError
+from kernels_core.errors import ExactRefError, TraceError, UnsupportedOperation, UsageError
 from kernels_core.kernel.call import KernelRaisedError, phase
+from kernels_core.reference import Check
 from kernels_core.report import Outcome
+from kernels_core.tracing.arguments import with_tensors
 from kernels_core.tracing.complex_parts import draw
 
 Tensor = torch.Tensor
@@ -59,10 +67,48 @@ def _double_backward(subject: Subject) -> Finding:
         return not_applicable(str(error))
     judgement = Judgement(subject)
     judgement.look(_label(constants), found, results)
+    if judgement.faults and not constants:
+        _judge_in_float32(subject, given, judgement)
     finding = judgement.finding(f"{len(results)} gradients of the gradients")
     if finding.outcome is Outcome.FAIL and not constants:
         return finding._replace(evidence=f"{finding.evidence}; {_REMEDY}")
     return finding
+
+
+def _judge_in_float32(subject: Subject, given: Mapping[str, Tensor], judgement: Judgement) -> None:
+    """Turn what was found into remarks where the kernel is right on the same values in float32.
+
+    A kernel that takes no float32 tensors leaves what was found undecided.
+    """
+    tensors = {name: _wide(t) for name, t in subject.check.tensors.items()}
+    if all(tensors[name].dtype == t.dtype for name, t in subject.check.tensors.items()):
+        return
+    before = subject.check
+    check = Check(before.reference, with_tensors(subject.arguments, tensors), profile=before.profile, wrt=before.wrt,
+                  kinks=before.kinks, budget=before.budget)  # fmt: skip
+    metas = check.cotangents.values()
+    upstream = tuple(g.to(meta.dtype) for g, meta in zip(subject.upstream, metas, strict=True))
+    wide = dataclasses.replace(subject, check=check, arguments=check.arguments, upstream=upstream)
+    vectors = {name: _wide(v) for name, v in given.items()}
+    texts, again = list(judgement.faults), Judgement(wide)
+    try:
+        found, _ = _twice(wide, vectors)
+        again.look("in float32", found, check.second_order(list(upstream), vectors))
+    except (KernelRaisedError, ExactRefError) as error:
+        judgement.faults.clear()
+        judgement.doubts += [
+            f"{text}; no lack of terms is proved: {one_line(str(error))} (in float32)" for text in texts
+        ]
+        return
+    if not again.faults:
+        judgement.faults.clear()
+        judgement.remarks += [f"{text}; right in float32, so these are roundings of autograd's own" for text in texts]
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Return a floating tensor of fewer than 32 bits as float32."""
+    narrow = tensor.dtype.is_floating_point and tensor.dtype.itemsize < torch.float32.itemsize
+    return tensor.detach().float() if narrow else tensor
 
 
 # A value computed in the forward and saved has no history in the backward: only inputs and outputs have.

@@ -125,7 +125,8 @@ def lu_solve(
         error = torch.where(pivots.unsure.any(-1)[..., None, None], torch.inf, error)
     if adjoint:
         matrix, error = transposed(matrix), transposed(error)
-    x = torch.linalg.lu_solve(lu.mid, pivots.mid, b.mid, left=left, adjoint=adjoint)
+    order = pivots.mid.clamp(min=1)  # where nothing is said of them: the bound is then infinite
+    x = torch.linalg.lu_solve(lu.mid, order, b.mid, left=left, adjoint=adjoint)
     return _solved(local, x, matrix, error, b, left)
 
 

@@ -15,7 +15,7 @@ import torch
 from kernels_core.program import Meta
 
 Tensor = torch.Tensor
-REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 _COMPLEX = {real: dtype for dtype, real in REAL.items()}
 SUFFIXES = (".real", ".imag")
 

@@ -18,6 +18,7 @@ import torch
 from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.program import Program
 from kernels_core.rewrites.factored import with_factored
+from kernels_core.rewrites.repeated_casts import with_repeated_casts
 from kernels_core.tracing.arguments import Arguments, cotangent_name
 from kernels_core.tracing.complex_parts import names_of_parts, together, values_apart
 from kernels_core.tracing.declared_backward import trace_declared
@@ -151,7 +152,7 @@ def trace_double_backward(
         inputs = [*names_of_parts(traced.tensors), *cotangents]
         inputs += titled(again_by, lambda name: cotangent_name(f"grad_{name}"))
         more = [traced.cotangents(), traced.stand_ins(again_by)]
-        return with_factored(traced.program(twice, more, inputs, list(orders)), orders)
+        return with_repeated_casts(with_factored(traced.program(twice, more, inputs, list(orders)), orders))
 
     return _by_either_route(traced, Primal(function, arguments, wrt, forward), "the second order", flat_only=flat)
 

@@ -77,3 +77,26 @@ def test_finding_in_the_contract_of_group_norm_fails(item):
     inputs = {"x": seeded(1, 6, 3), "weight": seeded(6), "bias": seeded(6)}
     (row,) = verify(group_norm, inputs, battery=[item]).battery
     assert row.outcome is Outcome.FAIL, row
+
+
+SCATTERS = {
+    "diagonal_scatter": lambda x, values: torch.diagonal_scatter(x, values),
+    "select_scatter": lambda x, values: torch.select_scatter(x, values, 1, 0),
+    "slice_scatter": lambda x, values: torch.slice_scatter(x, values.unsqueeze(0), 0, 1, 2),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_finding_in_a_copy_of_rows_that_overlap_fails(name):
+    inputs = {"x": seeded(3, 3), "values": seeded(3, offset=5.0)}
+    (row,) = verify(SCATTERS[name], inputs, battery=["input_layout"]).battery
+    assert row.outcome is Outcome.FAIL, row
+    assert "overlapping" in row.evidence
+
+
+def test_finding_in_kron_fails_and_a_product_does_not():
+    inputs = {"a": seeded(2, 3), "b": seeded(3, 2)}
+    (row,) = verify(torch.kron, inputs, battery=["changed_in_place"]).battery
+    assert row.outcome is Outcome.FAIL, row
+    (row,) = verify(torch.matmul, inputs, battery=["changed_in_place"]).battery
+    assert row.outcome is Outcome.PASS, row

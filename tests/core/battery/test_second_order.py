@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
+import exactref as er
 from kernels_core.report import Outcome
-from tests.core.battery.planted import require_caught, require_left_alone, row_of, seeded
+from tests.core.battery.planted import report_of, require_caught, require_left_alone, row_of, seeded
 
 
 class Tanh(torch.autograd.Function):
@@ -216,3 +217,92 @@ class StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad.clone()
+
+
+def wide(t):
+    return t.float() if t.dtype.itemsize < 4 else t
+
+
+class MatmulOfCasts(Matmul):
+    """Each use of a 16-bit tensor converts it, so that autograd adds what the uses give in 16 bits."""
+
+    @staticmethod
+    def forward(ctx, A, B):
+        ctx.save_for_backward(A, B)
+        return (wide(A) @ wide(B)).to(A.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        A, B = ctx.saved_tensors
+        return (wide(grad) @ wide(B).T).to(A.dtype), (wide(A).T @ wide(grad)).to(B.dtype)
+
+
+class MatmulOfCastsDetached(MatmulOfCasts):
+    @staticmethod
+    def backward(ctx, grad):
+        A, B = ctx.saved_tensors
+        return (wide(grad) @ wide(B.detach()).T).to(A.dtype), (wide(A).T @ wide(grad)).to(B.dtype)
+
+
+class Gelu(torch.autograd.Function):
+    """The terms of the second derivative, (2 - x^2) phi(x), are added in 16 bits, where they cancel."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.nn.functional.gelu(wide(x)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        cdf = 0.5 * (1 + torch.erf(wide(x) * 0.5**0.5))
+        density = torch.exp(-0.5 * wide(x) * wide(x)) * 0.3989422804014327
+        return (wide(grad) * (cdf + wide(x) * density)).to(x.dtype)
+
+
+class GeluLacksATerm(Gelu):
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        cdf = 0.5 * (1 + torch.erf(wide(x) * 0.5**0.5))
+        density = torch.exp(-0.5 * wide(x) * wide(x)).detach() * 0.3989422804014327
+        return (wide(grad) * (cdf + wide(x) * density)).to(x.dtype)
+
+
+class OnlyBfloat16(GeluLacksATerm):
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype != torch.bfloat16:
+            raise TypeError("bfloat16 only")
+        return GeluLacksATerm.forward(ctx, x)
+
+
+NARROW = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_terms_that_autograd_adds_in_16_bits_are_right(dtype):
+    inputs = {"A": seeded(16, 32).to(dtype), "B": seeded(32, 8).to(dtype)}
+    require_left_alone(MatmulOfCasts, "double_backward", inputs, reference=er.matmul)
+    require_caught(
+        MatmulOfCastsDetached, "double_backward", inputs, "256 of 256 elements of grad_B violated", reference=er.matmul
+    )
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_terms_that_cancel_in_16_bits_are_noted_where_the_kernel_is_right_in_float32(dtype):
+    inputs = {"x": seeded(96).to(dtype)}
+    row = require_left_alone(Gelu, "double_backward", inputs, Outcome.NOTED)
+    assert "right in float32" in row.evidence
+    require_caught(GeluLacksATerm, "double_backward", inputs, "of grad_x violated")
+    row = row_of(Gelu, "double_backward", {"x": seeded(96)})
+    assert row.outcome is Outcome.PASS, row
+
+
+def test_a_kernel_of_one_16_bit_format_is_undecided_where_roundings_might_explain_it():
+    report = report_of(
+        OnlyBfloat16, "double_backward", {"x": seeded(96).bfloat16()}, reference=torch.nn.functional.gelu
+    )
+    (row,) = report.battery
+    assert row.outcome is Outcome.UNDECIDED, row
+    assert "bfloat16 only" in row.evidence

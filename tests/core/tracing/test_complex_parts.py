@@ -10,8 +10,9 @@ import exactref as er
 from kernels_core.check import Check
 from kernels_core.coverage import Element
 from kernels_core.reference import reference
-from kernels_core.report import Outcome
+from kernels_core.report import Outcome, Verdict
 from kernels_core.tracing.derivatives import load_forward_mode
+from kernels_core.verify import verify
 
 COMPLEX = [torch.complex64, torch.complex128]
 FUNCTIONS = {
@@ -202,3 +203,11 @@ def test_edge_rows_of_complex_formats_get_their_verdict(dtype):
     z, actual = (torch.tensor([row[place] for row in rows], dtype=torch.complex128).to(dtype) for place in (0, 1))
     result = er.reference(lambda z: z.conj().resolve_conj())(z.conj().resolve_conj())
     assert result.covers(actual).tolist() == [row[2] for row in rows]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_an_output_of_complex32_is_two_float16_numbers() -> None:
+    z = torch.view_as_complex(torch.randn(5, 2, generator=torch.Generator().manual_seed(0)))
+    report = verify(lambda z: z.to(torch.complex32), {"z": z}, battery="all")
+    assert [(t.name, t.dtype) for t in report.tensors[:2]] == [("output.real", "float16"), ("output.imag", "float16")]
+    assert report.verdict is Verdict.COVERED, report
