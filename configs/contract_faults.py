@@ -116,8 +116,8 @@ class DividesByTheLargest(Sine):
         return Sine.backward(ctx, grad / scale) * scale
 
 
-class LeavesTheSumToTheEngine(Function):
-    """raw_backward: the gradient of the bias has the shape of the output; the engine sums it without a word."""
+class AddsARow(Function):
+    """A correct sum of a matrix and a row."""
 
     @staticmethod
     def forward(ctx, x, bias):
@@ -126,22 +126,42 @@ class LeavesTheSumToTheEngine(Function):
 
     @staticmethod
     def backward(ctx, grad):
+        """Return grad and its sum over the rows."""
+        return grad, grad.sum(0)
+
+
+class LeavesTheSumToTheEngine(AddsARow):
+    """raw_backward: the gradient of the bias has the shape of the output; the engine sums it without a word."""
+
+    @staticmethod
+    def backward(ctx, grad):
         """Return grad twice."""
         return grad, grad
 
 
-class ForgetsTheGradient(Function):
-    """none_gradient: always None, seen by nobody while every input is negative."""
+class TakesTheSign(Function):
+    """A correct kernel that returns None: what it gives its second argument to is constant in pieces."""
 
     @staticmethod
-    def forward(ctx, x):
-        """Return max(x, 0)."""
-        return x.clamp(min=0)
+    def forward(ctx, x, turn):
+        """Return max(x, 0) sign(turn)."""
+        ctx.save_for_backward(x, turn)
+        return x.clamp(min=0) * torch.sign(turn)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return the gradient of x, and None for a zero."""
+        x, turn = ctx.saved_tensors
+        return grad * torch.sign(turn) * (x > 0), None
+
+
+class ForgetsTheGradient(TakesTheSign):
+    """none_gradient: None for both, seen by nobody while every x is negative."""
 
     @staticmethod
     def backward(ctx, grad):
         """Return None."""
-        return None
+        return None, None
 
 
 class WritesToTheGradient(Sine):
@@ -154,13 +174,22 @@ class WritesToTheGradient(Sine):
         return grad.mul_(torch.cos(x))
 
 
-class AddWithViews(Function):
-    """aliasing: two views of one memory become the .grad of two inputs; what is added to one is added to both."""
+class Add(Function):
+    """A correct sum, whose gradients share no memory."""
 
     @staticmethod
     def forward(ctx, a, b):
         """Return a + b."""
         return a + b
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return two copies of grad."""
+        return grad.clone(), grad.clone()
+
+
+class AddWithViews(Add):
+    """aliasing: two views of one memory become the .grad of two inputs; what is added to one is added to both."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -283,64 +312,6 @@ def sine_and_cosine(x):
     return torch.sin(x), torch.cos(x)
 
 
-def relu(x):
-    """Return max(x, 0)."""
-    return x.clamp(min=0)
-
-
-class KeepsItsSlope(Sine):
-    """double_backward: the slope is computed in the forward, a constant when the gradient is differentiated again."""
-
-    @staticmethod
-    def forward(ctx, x):
-        """Return sin(x)."""
-        ctx.slope = torch.cos(x)
-        return torch.sin(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        """Return the kept slope times grad."""
-        return ctx.slope * grad
-
-
-class WrongTangent(Sine):
-    """forward_mode: the tangent has the wrong sign."""
-
-    @staticmethod
-    def forward(ctx, x):
-        """Return sin(x)."""
-        ctx.slope = torch.cos(x)
-        return Sine.forward(ctx, x)
-
-    @staticmethod
-    def jvp(ctx, tangent):
-        """Return -cos(x) tangent."""
-        return -ctx.slope * tangent
-
-
-class TakesTheBatchToBeInFront(Function):
-    """vmap: the rule does not look where the batch dimension is."""
-
-    @staticmethod
-    def forward(x):
-        """Return the running sums along the last dimension."""
-        return torch.cumsum(x, -1)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        """Keep nothing."""
-
-    @staticmethod
-    def backward(ctx, grad):
-        """Return the running sums of grad from the end."""
-        return grad.flip(-1).cumsum(-1).flip(-1)
-
-    @staticmethod
-    def vmap(info, in_dims, x):
-        """Return the sums of the batch, as if it were in front."""
-        return TakesTheBatchToBeInFront.apply(x), 0
-
-
-def running_sum(x):
-    """Return the running sums along the last dimension."""
-    return torch.cumsum(x, -1)
+def relu_with_sign(x, turn):
+    """Return max(x, 0) sign(turn)."""
+    return x.clamp(min=0) * torch.sign(turn)

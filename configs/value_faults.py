@@ -133,14 +133,23 @@ class LastRowWins(Function):
         return found, None
 
 
-class CountsInEvaluation(torch.nn.Module):
-    """A module that changes a buffer with every call, in evaluation mode too."""
+class CountsInTraining(torch.nn.Module):
+    """A correct module, which changes a buffer in training only."""
 
     def __init__(self):
         """Make a weight and the buffer."""
         super().__init__()
         self.weight = torch.nn.Parameter(torch.randn(6))
         self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        """Return x times the weight."""
+        self.calls += self.training
+        return x * self.weight
+
+
+class CountsInEvaluation(CountsInTraining):
+    """A module that changes a buffer with every call, in evaluation mode too."""
 
     def forward(self, x):
         """Return x times the weight."""

@@ -173,6 +173,7 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             kinks=check.kinks,
             require_sensitivity=check.require_sensitivity,
             battery=check.battery,
+            nondet_tol=check.nondet_tol,
             ranged=loaded["inputs_from"] is not None,
             free=tuple(_label(place) for place, given in check.leaves() if not given.plain and given.values is None),
             sizes=_sizes(check, combination, seed, device),

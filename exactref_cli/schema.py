@@ -211,6 +211,7 @@ class Check(_Strict):
     profile: Profile | None = None
     bound: _choice(*BOUNDS) = None  # type: ignore[valid-type]
     battery: Battery = "none"
+    nondet_tol: Annotated[float, Field(ge=0)] | None = None
     mode: _choice("train", "eval") = None  # type: ignore[valid-type]
     kinks: _choice("accept", "convention") = "accept"  # type: ignore[valid-type]
     require_sensitivity: _choice(*NARROWER) = None  # type: ignore[valid-type]

@@ -139,6 +139,6 @@ ITEMS = (
     Item("same_pointers", "other values in the memory of earlier inputs are seen (no cache by address)",
          _same_pointers),
     Item("retained_graph", "one graph differentiated three times gives the same gradients", _retained_graph),
-    Item("determinism", "five calls are bitwise equal; the largest difference is reported, apart from correctness",
+    Item("determinism", "five calls are bitwise equal; the largest difference is reported, and fails beyond a limit",
          _determinism),
 )  # fmt: skip
