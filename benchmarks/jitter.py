@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 MOVES_ONLY = frozenset(
     "clone _to_copy detach expand index gather cat stack masked_fill where zeros ones full zeros_like ones_like "
     "full_like flip roll view reshape abs neg relu clamp maximum minimum copy_ select slice permute transpose t "
-    "unsqueeze squeeze".split()
+    "unsqueeze squeeze real imag complex view_as_real view_as_complex conj _conj".split()
 )
 
 
@@ -25,11 +25,13 @@ class Jitter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and move its result."""
         out = func(*args, **(kwargs or {}))
-        if (
-            not isinstance(out, torch.Tensor)
-            or not out.is_floating_point()
-            or func.overloadpacket.__name__ in MOVES_ONLY
-        ):
+        if not isinstance(out, torch.Tensor) or func.overloadpacket.__name__ in MOVES_ONLY:
             return out
-        noise = 2 * torch.rand(out.shape, generator=self.generator, dtype=torch.float64) - 1
-        return (out.double() * (1 + noise * torch.finfo(out.dtype).eps / 2)).to(out.dtype)
+        if out.is_complex():
+            return torch.complex(self.moved(out.real), self.moved(out.imag))
+        return self.moved(out) if out.is_floating_point() else out
+
+    def moved(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the values times 1 + u d."""
+        noise = 2 * torch.rand(x.shape, generator=self.generator, dtype=torch.float64) - 1
+        return (x.double() * (1 + noise * torch.finfo(x.dtype).eps / 2)).to(x.dtype)

@@ -1,21 +1,15 @@
-"""Random programs, and legal evaluations of them: sums and products in other orders, with FMA, or rounded only once.
+"""Random programs: plain PyTorch functions of three real matrices, built from a seed.
 
-A program is a plain PyTorch function of three matrices, built from a seed. `AnyOrder` evaluates whatever runs within it
-(forward and autograd's backward alike) in float32 (float64 for float64 programs) with every sum, mean and matrix
-product in a permuted, reversed or blocked order, or in float64 with one rounding at the end: all of them are things
-that a correct kernel may do.
+Those of complex matrices are in random_complex_programs.py, those with 8-bit tensors in random_float8_programs.py; what
+a correct kernel may return for one of them is evaluated in legal_evaluations.py.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Collection
-from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 Tensor = torch.Tensor
 Step = Callable[[list[Tensor]], Tensor]
@@ -23,22 +17,26 @@ Step = Callable[[list[Tensor]], Tensor]
 
 def _wide(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Compute in float32 and round once, where PyTorch's 16-bit kernel does not (docs/findings.md)."""
-    return lambda x: function(_accumulator(x)).to(x.dtype)
+    return lambda x: function(accumulator(x)).to(x.dtype)
 
 
-def _accumulator(x: Tensor) -> Tensor:
+def accumulator(x: Tensor) -> Tensor:
     """Return a tensor in the format in which sums of its values are formed."""
-    return x if x.dtype is torch.float64 else x.float()
+    return x if x.is_complex() or x.dtype is torch.float64 else x.float()
 
 
 def _wide_both(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda x, y: function(x.float(), y.float()).to(x.dtype)
+    return lambda x, y: function(accumulator(x), accumulator(y)).to(x.dtype)
 
 
 def _gram(x: Tensor) -> Tensor:
     """Return x x^T with rows of bounded size: a small positive semidefinite matrix."""
     rows = x / (1 + x.abs())
     return rows @ rows.mT
+
+
+def _filtered(x: Tensor, taps: Tensor) -> Tensor:
+    return torch.nn.functional.conv1d(x[:, None], taps[None, None], padding=1)[:, 0]
 
 
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -144,10 +142,8 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "topk": lambda x: x - torch.topk(x, min(2, x.shape[-1]), -1).values.sum(-1, keepdim=True),
     "median": lambda x: x - torch.median(x, -1, keepdim=True).values,
     "renorm": _wide(lambda x: torch.renorm(x, 2, 0, 1.0)),
-    "group_norm": _wide(lambda x: torch.nn.functional.group_norm(x, 1)),
-    "conv1d": _wide(
-        lambda x: torch.nn.functional.conv1d(x[:, None], torch.tensor([[[0.5, -1.0, 0.25]]]), padding=1)[:, 0]
-    ),
+    "group_norm": _wide(lambda x: torch.nn.functional.group_norm(torch.cat((x, 2 * x)), 1)[: x.shape[0]]),
+    "conv1d": _wide(lambda x: _filtered(x, torch.tensor([0.5, -1.0, 0.25], dtype=x.dtype))),
     "avg_pool": _wide(lambda x: torch.nn.functional.avg_pool1d(x[:, None], 3, 1, 1)[:, 0]),
     "max_pool": lambda x: torch.nn.functional.max_pool1d(x[:, None], 3, 1, 1)[:, 0],
     "unfold": lambda x: x.unfold(-1, 1, 1).squeeze(-1).flip(0),
@@ -195,110 +191,3 @@ def random_inputs(seed: int, dtype: torch.dtype) -> list[Tensor]:
     draw, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     shape = (draw.choice([1, 2, 3, 5]), draw.choice([1, 4, 7, 16, 33]))
     return [(torch.randn(shape, generator=generator) * draw.choice([0.1, 1, 1, 4])).to(dtype) for _ in range(3)]
-
-
-def _without_memory(*values: Any) -> bool:
-    """Return True where one is a zero that PyTorch's derivatives keep without memory, which cannot be read."""
-    return any(isinstance(v, Tensor) and (v.is_meta or v._is_zerotensor()) for v in values)
-
-
-class OverflowWatch(TorchDispatchMode):
-    """Notices results that are infinite where every operand is finite: overflow of an intermediate is never legal."""
-
-    def __init__(self) -> None:
-        """Start with nothing seen."""
-        super().__init__()
-        self.seen = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and look at its result."""
-        result = func(*args, **(kwargs or {}))
-        if _without_memory(result, *pytree.tree_leaves(args)):
-            return result
-        if isinstance(result, Tensor) and result.is_floating_point() and not self.seen and bool(result.isinf().any()):
-            tensors = [a for a in pytree.tree_leaves(args) if isinstance(a, Tensor) and a.is_floating_point()]
-            self.seen = bool(tensors) and all(bool(t.isfinite().all()) for t in tensors)
-        return result
-
-
-class AnyOrder(TorchDispatchMode):
-    """Evaluates sums, means and matrix products in an order drawn from a generator."""
-
-    def __init__(self, seed: int) -> None:
-        """Draw from this seed."""
-        super().__init__()
-        self.draw = random.Random(seed)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Replace the operations that have another legal order."""
-        name, kwargs = func.overloadpacket.__name__, kwargs or {}
-        if not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point() or _without_memory(*args):
-            return func(*args, **kwargs)
-        if name in ("mm", "bmm"):
-            return self.product(args[0], args[1])
-        if name in ("sum", "mean") and args[0].numel():
-            return self.total(func, name, args, kwargs)
-        if name in ("add", "mul", "exp", "tanh", "sigmoid", "div") and self.draw.random() < 0.2:
-            return self.once(func, args, kwargs)
-        return func(*args, **kwargs)
-
-    def once(self, func: Any, args: Any, kwargs: Any) -> Tensor:
-        """Evaluate in float64 and round once."""
-        wide = [a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in args]
-        return func(*wide, **kwargs).to(args[0].dtype)
-
-    def order(self, n: int) -> list[list[int]]:
-        """Return the indices 0..n-1 in blocks, in a permuted, reversed or natural order."""
-        indices = list(range(n))
-        how = self.draw.choice(["permuted", "reversed", "natural"])
-        if how == "permuted":
-            self.draw.shuffle(indices)
-        elif how == "reversed":
-            indices.reverse()
-        block = self.draw.choice([n, 4, 1 + int(math.sqrt(n))])
-        return [indices[i : i + block] for i in range(0, n, block)]
-
-    def total(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
-        """Sum or mean in the accumulator's format, in an order of its own."""
-        x = args[0]
-        dims = args[1] if len(args) > 1 and args[1] is not None else kwargs.get("dim")
-        keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
-        dims = [d % x.dim() for d in dims] if dims else list(range(x.dim()))
-        if not x.dim():
-            return func(*args, **kwargs)
-        kept = [d for d in range(x.dim()) if d not in dims]
-        shape = [x.shape[d] if d in kept else 1 for d in range(x.dim())]
-        columns = _accumulator(x).permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
-        value = self.add_up([columns[..., i] for i in range(columns.shape[-1])])
-        if name == "mean":
-            value = value / columns.shape[-1] if self.draw.random() < 0.5 else value * (1 / columns.shape[-1])
-        value = value.reshape(shape) if keepdim else value.reshape([x.shape[d] for d in kept])
-        return value.to(x.dtype)
-
-    def add_up(self, terms: list[Tensor]) -> Tensor:
-        """Add terms, block by block."""
-        parts = []
-        for block in self.order(len(terms)):
-            part = terms[block[0]]
-            for i in block[1:]:
-                part = part + terms[i]
-            parts.append(part)
-        value = parts[0]
-        for part in parts[1:]:
-            value = value + part
-        return value
-
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Matrix product in the accumulator's format, in an order of its own, with or without FMA."""
-        x, y = _accumulator(a), _accumulator(b)
-        fused, value = self.draw.random() < 0.5, torch.zeros(*a.shape[:-1], b.shape[-1], dtype=x.dtype)
-        for block in self.order(a.shape[-1]):
-            part = torch.zeros_like(value)
-            for k in block:
-                left, right = x[..., :, k : k + 1], y[..., k : k + 1, :]
-                if fused:  # for float32: float64 holds the product
-                    part = (part.double() + left.double() * right.double()).to(x.dtype)
-                else:
-                    part = part + left * right
-            value = value + part
-        return value.to(a.dtype)

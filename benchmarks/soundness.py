@@ -1,8 +1,9 @@
 """Random programs against legal evaluations: every one must be covered, and planted errors must be caught.
 
-python benchmarks/soundness.py --programs 20000 --dtype float32 --workers 2 [--order first|double|jvp]
+python benchmarks/soundness.py --programs 20000 --dtype float32 --workers 2 [--order first|double|jvp] [--log FILE]
 
 The order is that of the derivatives: outputs and gradients, gradients of the gradients, or tangents by forward mode.
+With a log the sweep goes on where an earlier one stopped; each line is the sum of one chunk of programs.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import gc
 import json
 import multiprocessing
 import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,12 +25,16 @@ from torch.autograd import forward_ad
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from benchmarks.random_programs import INACCURATE_IN_FLOAT64, AnyOrder, OverflowWatch, random_inputs, random_program
+from benchmarks.drawing import drawn
+from benchmarks.legal_evaluations import AnyOrder, OverflowWatch
+from benchmarks.planted_errors import planted_errors
 from kernels_core.coverage import Element
 from kernels_core.errors import UnsupportedOperation
 from kernels_core.reference import Check, Result, reference
+from kernels_core.tracing.complex_parts import draw, parts_of
 
 Tensor = torch.Tensor
+CHUNK = 200  # programs between two lines of a log
 
 
 class Case:
@@ -36,14 +42,12 @@ class Case:
 
     def __init__(self, seed: int, dtype: torch.dtype) -> None:
         """Draw everything from the seed."""
-        left_out = INACCURATE_IN_FLOAT64 if dtype is torch.float64 else ()
-        self.program, self.names = random_program(seed, leave_out=left_out)
-        self.inputs = random_inputs(seed, dtype)
+        self.program, self.names, self.inputs = drawn(seed, dtype)
         self.check = Check(reference(self.program), dict(zip("abc", self.inputs, strict=True)))
         generator = torch.Generator().manual_seed(seed)
-        shape = self.check.forward.output_metas["output"].shape
-        self.upstream = torch.randn(shape, generator=generator).to(dtype)
-        self.vectors = [torch.randn(t.shape, generator=generator).to(dtype) for t in self.inputs]
+        output = self.check.whole_outputs["output"]
+        self.upstream = draw(output, output.shape, generator)
+        self.vectors = [draw(t, t.shape, generator) for t in self.inputs]
 
     def first(self) -> list[Tensor]:
         """Return output and gradients."""
@@ -84,14 +88,14 @@ def _filled(grads: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tens
 
 
 def evaluate(case: Case, derivatives: str, order: int | None) -> list[Tensor] | None:
-    """Return the results, in PyTorch's own order for None, else in one drawn from the seed.
+    """Return the results, complex ones in parts: in PyTorch's own order for None, else in one drawn from the seed.
 
     None where an intermediate result overflowed: that is no legal evaluation.
     """
     watch = OverflowWatch()
     with watch, contextlib.nullcontext() if order is None else AnyOrder(order):
         found: list[Tensor] = getattr(case, derivatives)()
-    return None if watch.seen else found
+    return None if watch.seen else [part for whole in found for part in parts_of(whole)]
 
 
 def check_program(seed: int, dtype: torch.dtype, orders: int = 2, derivatives: str = "first") -> dict[str, Any]:
@@ -116,29 +120,6 @@ def check_program(seed: int, dtype: torch.dtype, orders: int = 2, derivatives: s
     return dict(counts)
 
 
-def tightness(seed: int) -> tuple[int, int]:
-    """Return (caught, planted): errors of 64 times the true rounding error, planted in an elementwise program.
-
-    The true rounding error of an element is the largest deviation over 16 evaluations in which the result of every step
-    is moved by up to one unit roundoff, at least half an ulp.
-    """
-    from benchmarks.jitter import Jitter
-
-    program, _ = random_program(seed, elementwise=True)
-    inputs = random_inputs(seed, torch.float32)
-    check = Check(reference(program), dict(zip("abc", inputs, strict=True)))
-    result = check.outputs()["output"]
-    exact = result.enclosure.mid
-    spread = exact.abs() * 2.0**-24
-    for run in range(16):
-        with Jitter(run):
-            spread = torch.maximum(spread, (program(*inputs).double() - exact).abs())
-    planted = (exact + 64 * spread + 2.0**-140).float()
-    usable = planted.isfinite() & exact.isfinite()
-    caught = result.verdict(planted) == Element.VIOLATED
-    return int((caught & usable).sum()), int(usable.sum())
-
-
 def _one(job: tuple[int, str, str]) -> dict[str, Any]:
     torch.set_num_threads(1)
     try:
@@ -147,39 +128,100 @@ def _one(job: tuple[int, str, str]) -> dict[str, Any]:
         return {"seed": job[0], "error": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
+def sweep(options: argparse.Namespace, first: int) -> Iterator[dict[str, Any]]:
+    """Yield what was found in each program from the seed `first` on, in their order."""
+    jobs = [(seed, options.dtype, options.order) for seed in range(first, options.first + options.programs)]
+    if options.workers == 1:
+        yield from map(_one, jobs)
+        return
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        yield from pool.imap(_one, jobs, chunksize=16)
+
+
+def programs_in(log: pathlib.Path | None) -> int:
+    """Return how many programs the lines of a log stand for."""
+    return sum(line["seeds"] for line in lines_of(log))
+
+
+def lines_of(log: pathlib.Path | None) -> list[dict[str, Any]]:
+    """Return the lines of a log; none where there is no such file yet."""
+    return [json.loads(line) for line in log.read_text().splitlines()] if log is not None and log.exists() else []
+
+
+class Totals:
+    """Counts by verdict over programs, and those that are bad; a chunk at a time goes to the log."""
+
+    def __init__(self, log: pathlib.Path | None) -> None:
+        """Start from what the log holds."""
+        self.log, self.counts, self.bad = log, collections.Counter[str](), []
+        self.seconds, self.began = 0.0, time.monotonic()
+        self._start_chunk()
+        for line in lines_of(log):
+            self.counts.update(line["counts"])
+            self.bad += line["bad"]
+            self.seconds += line["seconds"]
+
+    def _start_chunk(self) -> None:
+        self.chunk: dict[str, Any] = {"seeds": 0, "counts": collections.Counter(), "bad": [], "undecided": []}
+
+    def add(self, seed: int, found: dict[str, Any]) -> None:
+        """Take in what was found in one program."""
+        self.chunk["seeds"] += 1
+        if "seed" in found:
+            self.chunk["bad"].append(found)
+            sys.stdout.write(json.dumps(found) + "\n")
+            sys.stdout.flush()
+        elif "unsupported" in found:
+            self.chunk["counts"][f"unsupported {found['unsupported']}"] += 1
+        else:
+            self.chunk["counts"].update({"programs": 1, **found})
+            self.chunk["undecided"] += [seed] * (found.get("undecided", 0) > 0)
+        if self.chunk["seeds"] == CHUNK:
+            self.close()
+
+    def close(self) -> None:
+        """End the chunk."""
+        now = time.monotonic()
+        self.counts.update(self.chunk["counts"])
+        self.bad += self.chunk["bad"]
+        self.seconds += now - self.began
+        if self.log is not None and self.chunk["seeds"]:
+            line = json.dumps({**self.chunk, "seconds": round(now - self.began, 1)})
+            with self.log.open("a") as file:
+                file.write(line + "\n")
+        self.began = now
+        self._start_chunk()
+
+
+def swept(options: argparse.Namespace) -> Totals:
+    """Return the totals of the sweep, with what its log held before."""
+    totals, first = Totals(options.log), options.first + programs_in(options.log)
+    for seed, found in enumerate(sweep(options, first), first):
+        totals.add(seed, found)
+    totals.close()
+    return totals
+
+
 def main() -> int:
     """Run and print; exit 1 on any violation or error."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=int, default=20000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--order", choices=("first", "double", "jvp"), default="first", help="of the derivatives")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tightness", type=int, default=500)
+    parser.add_argument("--log", type=pathlib.Path, help="file that a later sweep of the same programs goes on from")
     options = parser.parse_args()
-    start, totals, bad = time.monotonic(), collections.Counter[str](), []
-    jobs = [(seed, options.dtype, options.order) for seed in range(options.first, options.first + options.programs)]
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        for found in pool.imap_unordered(_one, jobs, chunksize=16):
-            if "seed" in found:
-                bad.append(found)
-                sys.stdout.write(json.dumps(found) + "\n")
-                sys.stdout.flush()
-                continue
-            if "unsupported" in found:
-                totals[f"unsupported {found['unsupported']}"] += 1
-                continue
-            totals["programs"] += 1
-            totals.update(found)
-    caught = planted = 0
-    for seed in range(options.tightness):
-        a, b = tightness(seed)
-        caught, planted = caught + a, planted + b
-    sys.stdout.write(f"{options.dtype}: {json.dumps(totals)}; {len(bad)} bad; {time.monotonic() - start:.0f} s\n")
-    sys.stdout.write(
-        f"tightness: {caught} of {planted} planted errors caught ({100 * caught / max(1, planted):.2f} %)\n"
-    )
-    return 1 if bad else 0
+    gc.freeze()  # the modules of PyTorch, which every collection would walk through
+    totals = swept(options)
+    sys.stdout.write(f"{options.dtype}: {json.dumps(totals.counts)}; {len(totals.bad)} bad; {totals.seconds:.0f} s\n")
+    dtype = getattr(torch, options.dtype)
+    counts = [planted_errors(seed, dtype) for seed in range(options.tightness)]
+    caught, planted = sum(c for c, _ in counts), sum(p for _, p in counts)
+    share = 100 * caught / max(1, planted)
+    sys.stdout.write(f"tightness: {caught} of {planted} planted errors caught ({share:.2f} %)\n")
+    return 1 if totals.bad else 0
 
 
 if __name__ == "__main__":

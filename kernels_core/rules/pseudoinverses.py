@@ -168,7 +168,9 @@ def _with_cutoffs(step: Step) -> list[int]:
 
 
 def _float(value: Any) -> float:
-    return float(value.mid()) if isinstance(value, flint.arb) else float(value.p) / float(value.q)
+    if isinstance(value, flint.arb):
+        return float(value.mid())
+    return int(value.p) / int(value.q)  # Python's integers divide where neither has a float of its own
 
 
 def _approximate(a: Objects) -> np.ndarray:

@@ -101,7 +101,8 @@ def logcumsumexp(local: Local, a: Enclosure, dim: int) -> Enclosure:
         moved = torch.logcumsumexp(a.mid + a.bound, dim).sub_(mid).add_(mid.abs(), alpha=2.0**-50)
     steps = (prefixes(mid, dim) - 1) * (1 + 2.0**-20)
     step = (2 * local.ulp("logaddexp") + 2) * local.u_acc
-    error = (mid.abs() + moved + 1).mul_(step).add_(2 * local.smallest_normal).mul_(steps).add_(moved)
+    # a term at a time: PyTorch's derivative stands -max_finite in for log 0, next to which nothing has room
+    error = mid.abs().mul_(step).add_((moved + 1).mul_(step)).add_(2 * local.smallest_normal).mul_(steps).add_(moved)
     nothing = mid == -torch.inf
     if a.bound is not None:
         nothing &= a.bound.expand(mid.shape).cummax(dim).values == 0

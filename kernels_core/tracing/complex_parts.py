@@ -16,7 +16,7 @@ from kernels_core.program import Meta
 
 Tensor = torch.Tensor
 REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-_COMPLEX = {real: dtype for dtype, real in REAL.items()}
+COMPLEX = {real: dtype for dtype, real in REAL.items()}
 SUFFIXES = (".real", ".imag")
 
 
@@ -78,7 +78,7 @@ def whole_metas(metas: Mapping[str, Meta], complex_names: Collection[str]) -> di
     found = {}
     for name, meta in metas.items():
         whole = parts.get(name)
-        found[whole or name] = meta if whole is None else Meta(meta.shape, _COMPLEX[meta.dtype])
+        found[whole or name] = meta if whole is None else Meta(meta.shape, COMPLEX[meta.dtype])
     return found
 
 

@@ -29,6 +29,7 @@ from kernels_core.rules import registry
 from kernels_core.tracing.arguments import Arguments, call_bound, named_tensors, with_tensors
 from kernels_core.tracing.complex_numbers import WHOLE, has_complex
 from kernels_core.tracing.followers import Follower, RealFollower
+from kernels_core.tracing.light_pairs import light_pairs
 
 
 class StandIn(NamedTuple):
@@ -85,7 +86,8 @@ def to_graph(function: Callable[..., Any], arguments: Groups, sources: dict[str,
     """Return the traced graph without mutation; `sources` and `before` are kept in step with its node names."""
     graph = traced(function, arguments)
     if has_complex(graph):
-        graph = _followed(RealFollower(graph), arguments, sources, before)
+        with light_pairs():
+            graph = _followed(RealFollower(graph), arguments, sources, before)
     return without_mutation(graph, arguments, sources, before)
 
 

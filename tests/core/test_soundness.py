@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+
 import pytest
 import torch
 
+from benchmarks import soundness
+from benchmarks.legal_evaluations import AnyOrder, OverflowWatch, fused_multiply_add
+from benchmarks.planted_errors import planted_errors
 from benchmarks.random_programs import random_inputs, random_program
-from benchmarks.soundness import check_program, tightness
+from benchmarks.soundness import check_program
+from kernels_core.reference import reference
+
+NARROW = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -18,9 +27,12 @@ def test_legal_evaluations_of_random_programs_are_covered(block, dtype):
         assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
 
 
-def test_legal_float64_evaluations_of_random_programs_are_covered():
-    for seed in range(1_000_000, 1_000_015):
-        found = check_program(seed, torch.float64, orders=1)
+@pytest.mark.parametrize(
+    ("dtype", "programs"), [(torch.float64, 12), (torch.complex64, 4), (NARROW[0], 6), (NARROW[1], 6)], ids=str
+)
+def test_legal_evaluations_in_further_dtypes_are_covered(dtype, programs):
+    for seed in range(1_000_000, 1_000_000 + programs):
+        found = check_program(seed, dtype, orders=1)
         assert "seed" not in found, found
         assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
 
@@ -34,18 +46,49 @@ def test_legal_evaluations_of_higher_derivatives_are_covered(dtype, derivatives)
         assert found.get("covered", 0) + found.get("overflowed evaluations", 0) > 0, found
 
 
-def test_errors_of_64_roundings_are_caught_in_elementwise_programs():
-    caught, planted = map(sum, zip(*(tightness(seed) for seed in range(60)), strict=True))
-    assert planted > 1000
-    assert caught >= 0.99 * planted
+@pytest.mark.parametrize(
+    ("dtype", "programs", "share"),
+    [(torch.float32, 60, 0.99), (torch.float64, 10, 0.99), (torch.complex64, 6, 0.99), (NARROW[0], 15, 0.97)],
+    ids=str,
+)
+def test_errors_beyond_rounding_are_caught_in_elementwise_programs(dtype, programs, share):
+    caught, planted = map(sum, zip(*(planted_errors(seed, dtype) for seed in range(programs)), strict=True))
+    assert planted > 10 * programs
+    assert caught >= share * planted
 
 
 def test_the_tester_is_tested():
     """A program whose kernel adds one wrong term is not covered."""
     program, _ = random_program(5)
     inputs = random_inputs(5, torch.float32)
-    from kernels_core.reference import reference
-
     result = reference(program)(*inputs)
     assert result.covers(program(*inputs)).all()
     assert not result.covers(program(*inputs) * 1.001).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64], ids=str)
+def test_a_fused_product_is_rounded_once(dtype):
+    near_one = torch.tensor([1 + 2.0 ** (-30 if dtype is torch.float64 else -13)], dtype=dtype)
+    assert fused_multiply_add(near_one, near_one, -(near_one * near_one)) == (
+        2.0**-60 if dtype is torch.float64 else 2.0**-26
+    )
+
+
+def test_an_overflow_in_the_middle_is_no_legal_evaluation_and_one_of_a_declared_cast_is():
+    with OverflowWatch() as watch:
+        torch.tensor([1e5]).to(torch.float8_e5m2)
+    assert not watch.seen
+    with OverflowWatch() as watch, AnyOrder(0):
+        torch.tensor([1e30]) * 1e30
+    assert watch.seen
+
+
+def test_a_sweep_goes_on_from_its_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(soundness, "check_program", lambda seed, *_, **__: {"covered": seed})
+    monkeypatch.setattr(soundness, "CHUNK", 2)
+    log = tmp_path / "log"
+    for programs in (3, 5):
+        options = argparse.Namespace(programs=programs, first=10, dtype="float32", order="first", workers=1, log=log)
+        totals = soundness.swept(options)
+    assert [json.loads(line)["seeds"] for line in log.read_text().splitlines()] == [2, 1, 2]
+    assert totals.counts == {"programs": 5, "covered": 10 + 11 + 12 + 13 + 14}

@@ -2,10 +2,15 @@
 
 import math
 
+import flint
+import numpy as np
 import pytest
 import torch
 
 from kernels_core.coverage import Element
+from kernels_core.exact.numbers import Numbers
+from kernels_core.exact.tier import Budget, Cone
+from kernels_core.reference import reference
 from tests.core.rules.checker import assert_covered, check_rule, check_special, evaluate
 
 Tensor = torch.Tensor
@@ -142,3 +147,23 @@ def test_products_in_any_order_are_covered():
     for seed in range(5):
         order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
         assert_covered(result, x[:, order].cumprod(-1)[:, -1])
+
+
+def test_a_running_logsumexp_of_nothing_but_the_stand_in_for_log_zero_has_a_bound_in_float64():
+    """PyTorch's derivative of logcumsumexp puts -max_finite in the place of log 0."""
+    x = torch.randn(2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    grad = torch.ones(2, 6, dtype=torch.float64)
+    torch.logcumsumexp(x, -1).backward(grad)
+    assert reference(lambda x: torch.logcumsumexp(x, -1)).backward(x.detach(), grad)["grad_x"].covers(x.grad).all()
+
+
+def test_the_largest_of_one_irrational_value_needs_no_comparison_in_the_exact_tier():
+    def spectral_norm(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.matrix_norm(x, 2)
+
+    x = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
+    grad = torch.ones((), dtype=torch.float64)
+    result = reference(spectral_norm).backward(x, grad)["grad_x"]
+    cone = Cone(result.source.program, "grad_x", np.arange(3), result.source.inputs, result.source.integers, Budget())
+    for value, ball in zip((1, 2, 4), cone.evaluate(Numbers(128)), strict=True):
+        assert ball.overlaps(value / flint.arb(21).sqrt())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import flint
 import pytest
 import torch
 
 from kernels_core.coverage import Element
 from kernels_core.reference import reference
+from kernels_core.rules.pseudoinverses import _float
 from tests.core.rules.checker import check_rule, evaluate
 
 Tensor = torch.Tensor
@@ -94,3 +96,7 @@ def test_a_rank_that_roundings_decide_leaves_the_pseudo_inverse_unconstrained() 
     assert bool((pinv(a, 1e-8).verdict(torch.linalg.pinv(a, rtol=1e-8)) == Element.UNCONSTRAINED).all())
     assert bool((pinv(a, 1e-2).verdict(torch.linalg.pinv(a, rtol=1e-2)) == Element.COVERED).all())
     assert bool((pinv(a, 1e-2).verdict(torch.linalg.pinv(a, rtol=1e-5)) == Element.VIOLATED).any())
+
+
+def test_rationals_beyond_the_range_of_float64_have_a_quotient_in_it() -> None:
+    assert _float(flint.fmpq(3 * 10**400, 2 * 10**400 + 2)) == 1.5

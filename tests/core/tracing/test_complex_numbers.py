@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.complex_tensor._core import ComplexTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels_core.errors import TraceError
 from kernels_core.reference import reference
+from kernels_core.tracing.light_pairs import light_pairs
 from tests.core.rules.checker import check_rule
 
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -48,3 +51,26 @@ def test_a_complex_operation_without_a_real_form_is_named() -> None:
     x = torch.randn(3, 3, 2)
     with pytest.raises(TraceError, match="linalg"):
         reference(lambda x: torch.view_as_real(torch.linalg.inv(torch.view_as_complex(x))))(x)
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_pair_of_real_tensors_is_made_without_operations() -> None:
+    part = torch.ones(2)
+    with Seen() as plain:
+        ComplexTensor(part, part)
+    with light_pairs(), Seen() as light:
+        ComplexTensor(part, part)
+    assert plain.names
+    assert not light.names
+    with Seen() as after:
+        ComplexTensor(part, part)
+    assert after.names == plain.names
