@@ -34,6 +34,9 @@ from kernels_core.formats import Format, format_of, ulp
 from kernels_core.program import Program, Ref
 
 CHUNK = 1 << 16  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
+# Where no error is above this part of its bound, all are covered whatever rad, a fraction of 2^-26 (filter/run.py), and
+# the float64 roundings of the comparison are.
+_CLEAR = 1 - 2.0**-10
 _SLACK = 1 + 2.0**-50  # the float64 rounding of |actual - mid - low|
 
 
@@ -150,18 +153,26 @@ def _decide_part(
     error = _error(actual.detach(), mid, low)
     allowed = torch.zeros_like(mid) if bound is None else bound
     if figures is not None:
-        same = error if math.isfinite(float(error.sum())) else torch.where(actual.to(torch.float64) == mid, 0.0, error)
+        finite = math.isfinite(float(error.sum()))
+        same = error if finite else torch.where(actual.to(torch.float64) == mid, 0.0, error)
         figures.see(same, mid, allowed, format_of(actual.dtype))
+        if finite and figures.used <= _CLEAR and not isinstance(rad, torch.Tensor) and _constrains(allowed, actual):
+            return None
     # how far the error is above what is allowed for certain; _SLACK also covers the rounding of the difference's terms
     excess = (
         torch.sub(error, allowed, alpha=(1 - rad) / _SLACK)
         if not isinstance(rad, torch.Tensor)
         else error - (allowed - rad * _SLACK) / _SLACK
     )
-    if float(excess.max()) <= 0 and float(allowed.max()) < torch.finfo(actual.dtype).max:
+    if float(excess.max()) <= 0 and _constrains(allowed, actual):
         return None
     value = actual.detach().to(torch.float64)
     return _decide_slowly(value, mid, low, allowed, rad, actual.dtype, error, excess <= 0).cpu()
+
+
+def _constrains(bound: torch.Tensor, actual: torch.Tensor) -> bool:
+    """Return True where no bound is NaN, or so wide that it admits every finite value of the format."""
+    return float(bound.max()) < torch.finfo(actual.dtype).max
 
 
 def _error(actual: torch.Tensor, mid: torch.Tensor, low: torch.Tensor | None) -> torch.Tensor:

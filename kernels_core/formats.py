@@ -205,8 +205,8 @@ def ulp(x: torch.Tensor, fmt: Format) -> torch.Tensor:
         A float64 tensor of the shape of x.
     """
     _require_float64(x)
-    power = _exponent_bits(x, fmt.emin, fmt.emax).view(torch.float64)
-    return power.mul_(math.ldexp(1.0, 1 - fmt.precision))
+    power = (x.contiguous().view(torch.int64) & _EXPONENT_MASK).view(torch.float64)  # 0 for subnormals, inf for NaN
+    return power.clamp_(fmt.smallest_normal, math.ldexp(1.0, fmt.emax)).mul_(math.ldexp(1.0, 1 - fmt.precision))
 
 
 def ulp_distance(a: torch.Tensor, b: torch.Tensor, fmt: Format) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -63,6 +63,25 @@ class Step:
         leaves = pytree.tree_leaves((self.args, dict(self.kwargs)), is_leaf=lambda x: isinstance(x, Ref))
         return tuple(leaf for leaf in leaves if isinstance(leaf, Ref))
 
+    @functools.cached_property
+    def _nested(self) -> tuple[bool, ...]:
+        """True for each argument, by position and then by name, that holds operands in a list or the like."""
+        values = (*self.args, *self.kwargs.values())
+        return tuple(type(v) is not Ref and replace_refs(v, lambda _: _FOUND) != v for v in values)
+
+    def filled(self, operands: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return args and kwargs with these in the place of `operands`."""
+        given = iter(operands)
+
+        def fill(value: Any, nested: bool) -> Any:
+            if type(value) is Ref:
+                return next(given)
+            return replace_refs(value, lambda _: next(given)) if nested else value
+
+        count = len(self.args)
+        args = tuple(map(fill, self.args, self._nested))
+        return args, dict(zip(self.kwargs, map(fill, self.kwargs.values(), self._nested[count:]), strict=True))
+
     @property
     def meta(self) -> Meta:
         """Shape and dtype of the first result."""
@@ -81,6 +100,9 @@ class Step:
         if len(self.args) > position:
             return self.args[position]
         return self.kwargs.get(name, default)
+
+
+_FOUND = object()  # in the place of an operand, which it is not equal to
 
 
 def replace_refs(tree: Any, function: Callable[[Ref], Any]) -> Any:

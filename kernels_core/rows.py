@@ -83,7 +83,7 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Sett
     figures = Figures()
     verdict, kinks = result.verdict_and_kinks(actual, figures)
     counts = (
-        [int((verdict == element).sum()) for element in Element]
+        [int(torch.count_nonzero(verdict == element)) for element in Element]
         if verdict.numel() and int(verdict.max())
         else [verdict.numel(), 0, 0, 0]
     )
@@ -94,9 +94,9 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Sett
     return TensorReport(
         name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
-        unconstrained=counts[Element.UNCONSTRAINED], kinks=int(kinks.sum()), max_error_ulp=figures.error_ulp,
-        bound_ulp=_median_ulp(result), used=figures.used, precision=None, verdict=_verdict(counts), failure=failure,
-        note=note,
+        unconstrained=counts[Element.UNCONSTRAINED], kinks=int(torch.count_nonzero(kinks)),
+        max_error_ulp=figures.error_ulp, bound_ulp=_median_ulp(result), used=figures.used, precision=None,
+        verdict=_verdict(counts), failure=failure, note=note,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import torch
 from kernels_core.audit.parts import Part, flat_range
 from kernels_core.audit.sample import spread
 from kernels_core.filter.tiles import Run, narrow_index, schedule
-from kernels_core.program import Program, Ref, Step, replace_refs
+from kernels_core.program import Program, Ref, Step
 
 Tensor = torch.Tensor
 Index = tuple[slice, ...]
@@ -106,7 +106,6 @@ def perform(step: Step, operands: list[Tensor], read: Read, box: tuple[int, ...]
     if step.name in _RESHAPES | _EXPANSIONS:
         shape = (*box, *step.shape[len(box) :])
         return [operands[0].expand(shape) if step.name in _EXPANSIONS else operands[0].reshape(shape)]
-    given = iter(operands)
-    args, kwargs = replace_refs((step.args, dict(step.kwargs)), lambda ref: read(step.name, next(given)))
+    args, kwargs = step.filled(read(step.name, operand) for operand in operands)
     result = step.op(*args, **kwargs)  # type: ignore[misc]
     return list(result) if isinstance(result, (tuple, list)) else [result]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kernels_core.enclosure import Enclosure
@@ -13,7 +13,7 @@ from kernels_core.filter.evaluation import Values, apply_rule
 from kernels_core.filter.flushing import flushed
 from kernels_core.filter.threads import share
 from kernels_core.filter.tiles import Run, narrow_index
-from kernels_core.program import Ref, replace_refs
+from kernels_core.program import Ref
 from kernels_core.rules import registry
 from kernels_core.rules.cones import elementwise_tiles
 
@@ -80,7 +80,7 @@ def _evaluate_piece(
         elementwise = registry()[step.name].tiles is elementwise_tiles
         if elementwise:
             operands = [_compact(operand) for operand in operands]
-        args, kwargs = replace_refs((step.args, step.kwargs), _each(operands))
+        args, kwargs = step.filled(operands)
         if step.number in totals:
             totals[step.number].add(number, registry()[step.name].partial(local, *args, **kwargs))  # type: ignore[misc]
         else:
@@ -103,6 +103,8 @@ def _read_last(run: Run, kept: Collection[Ref]) -> dict[int, list[Ref]]:
 
 def _compact(value: Enclosure) -> Enclosure:
     """Return an expanded tensor with size 1 where it repeats itself: elementwise rules work on what is different."""
+    if value.mid.is_contiguous():
+        return value
     parts = [part for part in (value.mid, value.bound, value.unsure, value.low, value.rad) if part is not None]
     repeats = [
         n > 1 and all(part.dim() == len(value.shape) and part.stride(d) == 0 for part in parts)
@@ -118,9 +120,3 @@ def _expanded(value: Enclosure, shape: tuple[int, ...]) -> Enclosure:
     if tuple(value.shape) == shape:
         return value
     return value.each_part(lambda part: part.expand(shape))
-
-
-def _each(operands: list[Enclosure]) -> Callable[[Ref], Enclosure]:
-    """Return a function that hands out the operands in order."""
-    found = iter(operands)
-    return lambda _: next(found)

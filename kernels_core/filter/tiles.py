@@ -17,7 +17,7 @@ from kernels_core.rules import registry
 from kernels_core.rules.cones import normal_dims
 
 LOOK_AHEAD = 256  # steps that a run is searched for: without a limit long programs take quadratic time
-TILE_ELEMENTS = 1 << 17  # with mid, bound and a handful of temporaries live, a tile stays within the second-level cache
+TILE_ELEMENTS = 1 << 18  # 2 MB: few enough that what each operation costs by itself counts little
 
 
 @dataclasses.dataclass

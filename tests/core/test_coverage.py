@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kernels_core.coverage import Element, decide
+from kernels_core.coverage import Element, Figures, decide
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.tier import Budget
 
@@ -61,3 +61,21 @@ def test_empty_tensors_are_decided():
         0,
         3,
     )
+
+
+def test_figures_change_no_verdict():
+    draw = torch.Generator().manual_seed(0)
+    special = torch.tensor([0.0, -0.0, 1.0, 1e-45, 3.4e38, INF, -INF, NAN], dtype=torch.float64)
+    mid = special.repeat_interleave(64 * 8)
+    bound = special.abs().repeat_interleave(64).repeat(8) * torch.rand(mid.shape, generator=draw, dtype=torch.float64)
+    steps = torch.tensor([0.0, 0.5, 0.99, 0.9995, 1.0, 1.0001, 2.0, NAN], dtype=torch.float64)
+    actual = (mid + steps.repeat(len(mid) // len(steps)) * bound).to(torch.float32)
+    for low in range(0, len(mid), 64):
+        part = slice(low, low + 64)
+        enclosure = Enclosure(mid[part], bound[part])
+        for rad in (0.0, 2.0**-26, torch.full((64,), 1e-9, dtype=torch.float64)):
+            figures = Figures()
+            assert torch.equal(
+                decide(actual[part], enclosure, rad, None, Budget()),
+                decide(actual[part], enclosure, rad, None, Budget(), figures),
+            )
