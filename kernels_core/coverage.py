@@ -129,7 +129,8 @@ def decide(
         return verdict.reshape(actual.shape)
     waiting = torch.nonzero(verdict == Element.UNDECIDED).reshape(-1).numpy()
     if len(waiting):
-        _decide_exactly(verdict, waiting, value, bound, source, budget)
+        granted = bound if bound is None or isinstance(rad, torch.Tensor) else bound * (1 + rad)  # filter/run.py
+        _decide_exactly(verdict, waiting, value, granted, source, budget)
     return verdict.reshape(actual.shape)
 
 

@@ -58,8 +58,9 @@ class Result:
             return self
         own = self.enclosure.bound_or_zero().expand(self.enclosure.shape)
         granted = torch.where(other.bound.isfinite() & other.mid.isfinite(), other.bound.expand(own.shape), 0.0)
-        enclosure = Enclosure(self.enclosure.mid, torch.maximum(own, granted))
-        return dataclasses.replace(self, enclosure=enclosure, rad=self.rad_abs())
+        enclosure = dataclasses.replace(self.enclosure, bound=torch.maximum(own, granted))
+        rad = self.rad if isinstance(self.rad, Tensor) else self.rad_abs()
+        return dataclasses.replace(self, enclosure=enclosure, rad=rad)
 
     def covers(self, actual: Tensor) -> Tensor:
         """Return a BoolTensor of the shape of `actual`: True where a correct kernel may, for certain, return the value.

@@ -101,9 +101,7 @@ def identity(call: Call, a: Any, *_: Any, **__: Any) -> DoubleDouble | Truth:
     """Return a: a cast, to the real numbers that it stands for."""
     if call.value.floating:
         return fine(a)
-    if a.floating:
-        return Truth(call.value.mid, torch.ones((), dtype=torch.bool))
-    return Truth(call.value.mid, doubtful(a))
+    return Truth(call.value.mid, call.value.unsure if a.floating else doubtful(a))
 
 
 def given(call: Call, *_: Any, **__: Any) -> DoubleDouble | Truth:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kernels_core.doubles.by_element import evaluated, lost
 from kernels_core.doubles.number import INFLATE, DoubleDouble
 from kernels_core.doubles.operations import DECIDING, MOVES, OPERATIONS
 from kernels_core.doubles.record import Call, Truth
@@ -25,20 +26,27 @@ from kernels_core.program import Program, Step
 from kernels_core.rules import registry
 
 Tensor = torch.Tensor
+FREE_SIGNS = ("aten._linalg_eigh.default", "aten._linalg_svd.default")
 
 
 def evaluates(program: Program) -> bool:
-    """Return True where every step has a double-double evaluation."""
-    return all(step.op is None or _evaluates(step) for step in program.steps)
+    """Return True where every step has a double-double evaluation.
+
+    What a format without infinities stores is no function of real numbers, and vectors with free signs take several
+    runs (rewrites/free_signs.py).
+    """
+    steps = [step for step in program.steps if step.op is not None]
+    metas = [meta for step in steps for meta in step.metas if meta is not None]
+    narrow = any(meta.dtype.is_floating_point and meta.dtype.itemsize == 1 for meta in metas)
+    return not narrow and all(step.name not in FREE_SIGNS for step in steps)
 
 
-def _evaluates(step: Step) -> bool:
-    if any(meta is not None and meta.dtype.is_floating_point and meta.dtype.itemsize == 1 for meta in step.metas):
-        return False  # what a format without infinities stores is no function of real numbers
+def by_element(step: Step) -> bool:
+    """Return True where FLINT evaluates the step, on whole tensors."""
     if step.name in OPERATIONS or registry()[step.name].bound in MOVES:
-        return True
+        return False
     metas = [meta for meta in (*step.metas, *step.operand_metas) if meta is not None]
-    return not any(meta.dtype.is_floating_point for meta in metas)
+    return any(meta.dtype.is_floating_point for meta in metas)
 
 
 def about_mid(step: Step, args: Any) -> Any:
@@ -63,13 +71,16 @@ def refined(
 ) -> list[Enclosure | None]:
     """Return the results of a step, which are those of its rule, with their double-double values."""
     values = [value for value in results if value is not None]
-    certain = all(op.low is None and op.rad is None for op in operands)
-    if certain and all(value.bound is None for value in values) and step.name not in OPERATIONS:
-        return results
-    if step.name in OPERATIONS:
+    if all(op.low is None and op.rad is None for op in operands) and step.name not in OPERATIONS:
+        if all(value.bound is None for value in values):
+            return results
+    if by_element(step):
+        results = _integers_about_mid(step, args, kwargs, results, local)
+        found = evaluated(step, args, kwargs, operands, results)
+    elif step.name in OPERATIONS:
         found = OPERATIONS[step.name](Call(local, values), *args, **kwargs)
     elif any(not op.floating and op.rad is not None for op in operands):
-        found = [_lost(value) for value in values]
+        found = [lost(value) for value in values]
     elif registry()[step.name].bound in MOVES:
         found = _moved(step, args, kwargs, local, values)
     else:
@@ -78,11 +89,21 @@ def refined(
     return [None if value is None else joined(value, next(numbers)) for value in results]
 
 
-def _lost(value: Enclosure) -> DoubleDouble | Truth:
-    everywhere = torch.ones((), dtype=torch.bool, device=value.mid.device)
-    if not value.floating:
-        return Truth(value.mid, everywhere)
-    return DoubleDouble(value.mid, value.mid.new_zeros(()), value.mid.new_full((), torch.inf))
+def _integers_about_mid(
+    step: Step, args: Any, kwargs: Any, results: list[Enclosure | None], local: Local
+) -> list[Enclosure | None]:
+    """Return the results with integers as the rule decides them where bounds hold around mid (`about_mid`)."""
+    if all(value is None or value.floating for value in results):
+        return results
+    found = registry()[step.name].bound(local, *_tree_about_mid(args), **_tree_about_mid(kwargs))
+    found = list(found) if isinstance(found, (tuple, list)) else [found]
+    return [old if old is None or old.floating else new for old, new in zip(results, found, strict=True)]
+
+
+def _tree_about_mid(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _tree_about_mid(value) for key, value in tree.items()}
+    return type(tree)(map(_tree_about_mid, tree)) if isinstance(tree, (list, tuple)) else _about_mid(tree)
 
 
 def _moved(step: Step, args: Any, kwargs: Any, local: Local, values: list[Enclosure]) -> list[DoubleDouble | Truth]:

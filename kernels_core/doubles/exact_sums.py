@@ -12,6 +12,7 @@ routines of matrix multiplication and its applications, Numer. Algorithms 59 (20
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -20,6 +21,8 @@ from kernels_core.doubles.number import INFLATE, DoubleDouble, U
 
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
+Scales = tuple[Tensor, Tensor]
+Multiply = Callable[[Tensor, Tensor], Tensor]
 
 _EXPONENT = 0x7FF0000000000000
 _LARGEST_SCALE, _SMALLEST_SCALE = 2.0**400, 2.0**-400  # of the rows of a matrix: products of slices stay normal
@@ -72,40 +75,63 @@ def _zeros(a: DoubleDouble, dims: Dims, keepdim: bool) -> DoubleDouble:
 def matmul(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
     """Matrix product over K terms, of matrices or batches of them.
 
-    A = A1 + A2 + A3 with slices of t bits below p, the scale of the row, and A3 the rest with A's low part; B likewise
-    with q, the scale of the column. A1 B1 and A1 B2 + A2 B1 are exact, since 2 K 2^(2 t) <= 2^53. What is left,
+    Operands: |A| R_B + R_A (|B| + R_B), bounded by row and column sums and maxima.
+    """
+    size = a.shape[-1]
+    if not size or not a.hi.numel() or not b.hi.numel():
+        return _empty_product(a, b)
+    p, q = row_scale(a.hi, (-1,)), row_scale(b.hi, (-2,))
+    return bilinear(a, b, torch.matmul, size, (p, q), (p, q), _moved(a, b, size))
+
+
+def bilinear(
+    a: DoubleDouble, b: DoubleDouble, multiply: Multiply, size: int, scales: Scales, places: Scales, moved: Tensor
+) -> DoubleDouble:
+    """Return a bilinear operation each of whose results is a sum of at most K products, such as a convolution.
+
+    A = A1 + A2 + A3 with slices of t bits below p, a power of two above |A|, and A3 the rest with A's low part; B
+    likewise with q. p and q are the same in all terms of one result. A1 B1 and A1 B2 + A2 B1 are exact, since
+    2 K 2^(2 t) <= 2^53. What is left,
 
         A1 B3 + A2 (B - B1) + A3 B,
 
-    is a product of length 3 K in float64. With s = 2^-t: |A2| <= s p / 2, |B - B1| <= 0.6 s q, |A3| <= (s^2 / 4 + u) p
+    is a sum of 3 K products in float64. With s = 2^-t: |A2| <= s p / 2, |B - B1| <= 0.6 s q, |A3| <= (s^2 / 4 + u) p
     <= 0.8 s^2 p as u <= s^2 / 2. Its absolute products add up to at most 2 K s^2 p q, so that it errs by at most
     3 K u (2 K s^2 p q). The roundings of A3, B3 and B - B1 and the low part of B left out in A3 B: 4 K u s^2 p q.
     Together 10 K^2 u s^2 p q, and u |w| for the low part w of the result.
 
-    Operands: |A| R_B + R_A (|B| + R_B), bounded by row and column sums and maxima.
+    Args:
+        a: the first operand.
+        b: the second.
+        multiply: the operation on float64 tensors.
+        size: K.
+        scales: p and q in shapes that broadcast to the operands.
+        places: the same in shapes that broadcast to the result.
+        moved: what the radii of the operands do.
     """
-    size = a.shape[-1]
-    bits = (53 - max(1, math.ceil(math.log2(2 * max(size, 1))))) // 2
-    if not size or not a.hi.numel() or not b.hi.numel():
-        return _empty_product(a, b)
-    p, q = row_scale(a.hi, (-1,)), row_scale(b.hi, (-2,))
-    first, second, third = _products(a, b, p, q, bits)
+    bits = (53 - max(1, math.ceil(math.log2(2 * size)))) // 2
+    first, second, third = _products(a, b, scales, bits, multiply)
     high, error = two_sum(first, second)
     low = error.add_(third)
+    p, q = places
     rad = (p * (float(10 * size * size) * U * 4.0**-bits)) * q
-    rad = rad.add_(low.abs(), alpha=U).add_(_moved(a, b, size)).mul_(INFLATE)
+    rad = (low.abs() * U).add_(rad).add_(moved).mul_(INFLATE)
     out = _out_of_range(p) | _out_of_range(q)
     return DoubleDouble(*two_sum(high, low), torch.where(out, torch.inf, rad) if bool(out.any()) else rad)
 
 
-def _products(a: DoubleDouble, b: DoubleDouble, p: Tensor, q: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+def _products(
+    a: DoubleDouble, b: DoubleDouble, scales: Scales, bits: int, multiply: Multiply
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return A1 B1, A1 B2 + A2 B1 and A1 B3 + A2 (B - B1) + A3 B."""
+    p, q = scales
     a1, a_rest = slice_off(a.hi, p, bits)
     a2, a3 = slice_off(a_rest, p * 2.0 ** -(bits + 1), bits)
     b1, b_rest = slice_off(b.hi, q, bits)
     b2, b3 = slice_off(b_rest, q * 2.0 ** -(bits + 1), bits)
     a3, b3, b_rest = a3 + a.lo, b3 + b.lo, b_rest + b.lo
-    return a1 @ b1, (a1 @ b2).add_(a2 @ b1), (a1 @ b3).add_(a2 @ b_rest).add_(a3 @ b.hi)
+    return (multiply(a1, b1), multiply(a1, b2).add_(multiply(a2, b1)),
+            multiply(a1, b3).add_(multiply(a2, b_rest)).add_(multiply(a3, b.hi)))  # fmt: skip
 
 
 def _empty_product(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:

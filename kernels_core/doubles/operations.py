@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernels_core.doubles import activations, elementwise, reductions, writes
+from kernels_core.doubles import activations, convolution, elementwise, reductions, writes
 from kernels_core.doubles.record import Evaluation
 from kernels_core.rules import movement, registry
 
@@ -14,6 +14,7 @@ OPERATIONS: Mapping[str, Evaluation] = {
     **reductions.EVALUATIONS,
     **activations.EVALUATIONS,
     **writes.EVALUATIONS,
+    **convolution.EVALUATIONS,
 }
 
 # Operations that decide by their operands: positions of the arguments that they decide by.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from kernels_core.rules.cones import normal_dims
 
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
+Combine = Callable[[DoubleDouble, DoubleDouble], DoubleDouble]
 
 
 def _whole(a: Any) -> DoubleDouble:
@@ -254,22 +256,51 @@ def log_add_exp(call: Call, a: Any, b: Any) -> DoubleDouble:
     return DoubleDouble(found.hi, found.lo, found.rad + gap.rad)  # where the radii leave open which is the larger
 
 
-# Running sums ---------------------------------------------------------------------------------------------------------
+# Running sums and products -------------------------------------------------------------------------------------------
 
 
-def running_sum(call: Call, a: Any, dim: int, **_: Any) -> DoubleDouble:
-    """Return the sums of the first k terms, by doubling the number of terms."""
-    found = _whole(a)
-    if not found.hi.dim():
+def _scan(combine: Combine) -> Evaluation:
+    """Return the evaluation of running sums or products, by doubling the number of terms."""
+
+    def evaluate(call: Call, a: Any, dim: int, **_: Any) -> DoubleDouble:
+        found = _whole(a)
+        if not found.hi.dim():
+            return found
+        n, width = found.shape[dim], 1
+        while width < n:
+            head = found.narrow(dim, 0, width)
+            rest = combine(found.narrow(dim, width, n - width), found.narrow(dim, 0, n - width))
+            parts = zip((head.hi, head.lo, head.rad), (rest.hi, rest.lo, rest.rad), strict=True)
+            found = DoubleDouble(*(torch.cat([x.expand(head.shape), y.expand(rest.shape)], dim) for x, y in parts))
+            width *= 2
         return found
-    n, width = found.shape[dim], 1
-    while width < n:
-        head = found.narrow(dim, 0, width)
-        rest = add(found.narrow(dim, width, n - width), found.narrow(dim, 0, n - width))
-        parts = zip((head.hi, head.lo, head.rad), (rest.hi, rest.lo, rest.rad), strict=True)
-        found = DoubleDouble(*(torch.cat([x.expand(head.shape), y.expand(rest.shape)], dim) for x, y in parts))
-        width *= 2
-    return found
+
+    return evaluate
+
+
+def _multiplied(a: DoubleDouble, dim: int, keepdim: bool) -> DoubleDouble:
+    """Return the product over one dimension, by halves."""
+    found = a.each(lambda part: part)
+    if not found.shape[dim]:
+        return exactly(found.hi.prod(dim, keepdim=keepdim))
+    while (n := found.shape[dim]) > 1:
+        both = multiply(found.narrow(dim, 0, n // 2), found.narrow(dim, n // 2, n // 2))
+        last = found.narrow(dim, n - 1, n % 2)
+        parts = zip((both.hi, both.lo, both.rad), (last.hi, last.lo, last.rad), strict=True)
+        found = DoubleDouble(*(torch.cat([x.expand(both.shape), y.expand(last.shape)], dim) for x, y in parts))
+    return found if keepdim else found.each(lambda part: part.squeeze(dim))
+
+
+def product_over(call: Call, a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> DoubleDouble | Truth:
+    """Return the product over one dimension, or all."""
+    if not call.value.floating:
+        return Truth(call.value.mid, None if a.rad is None else torch.ones((), dtype=torch.bool))
+    x = _whole(a)
+    if dim is None or not x.hi.dim():
+        return _multiplied(x.each(lambda part: part.reshape(-1)), 0, False)
+    for d in sorted(normal_dims(dim, x.hi.dim()), reverse=True):
+        x = _multiplied(x, d, keepdim)
+    return x
 
 
 EVALUATIONS: dict[str, Evaluation] = {
@@ -304,5 +335,9 @@ EVALUATIONS: dict[str, Evaluation] = {
     "aten._softmax_backward_data.default": softmax_backward,
     "aten._log_softmax_backward_data.default": log_softmax_backward,
     "aten.logaddexp.default": log_add_exp,
-    "aten.cumsum.default": running_sum,
+    "aten.cumsum.default": _scan(add),
+    "aten.cumprod.default": _scan(multiply),
+    "aten.prod.default": product_over,
+    "aten.prod.dim_int": product_over,
+    "prims.prod.default": product_over,
 }

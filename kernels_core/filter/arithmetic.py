@@ -54,6 +54,7 @@ class Arithmetic:
         profile: what kernels may do.
         float64: True for the run that bounds our own evaluation (`rad`): every format is float64.
         doubles: True where every value is evaluated in double-double as well, which says |mid + low - exact|.
+        around_mid: True where bounds are to hold around mid: our own float64 roundings count beside the kernel's.
         kinks: True where a tie of two certain floating values in a comparison counts as unsure.
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter/run.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
@@ -67,6 +68,7 @@ class Arithmetic:
     profile: Profile = dataclasses.field(default_factory=lambda: PROFILES["ieee"])
     float64: bool = False
     doubles: bool = False
+    around_mid: bool = False
     kinks: bool = False
     rad_lost: bool = False
     ties: int = 0
@@ -88,6 +90,7 @@ class Local:
         u_acc, eta_acc: of the compute format.
         u_sum, eta_sum: of the accumulator of sums and matrix products, which a profile may make narrower; eta_sum is
             what a product or a loaded term may lose below the normal range.
+        own: our own unit roundoff, where it is part of the others; else 0.
     """
 
     def __init__(self, arithmetic: Arithmetic, step: Step, box: tuple[int, ...] = ()) -> None:
@@ -104,9 +107,19 @@ class Local:
         wide = format_of(self.compute)
         self.u_acc, self.eta_acc = wide.unit_roundoff, wide.eta
         self.smallest_normal = wide.smallest_normal
-        self.u_sum, self.eta_sum = self.u_acc, self.eta_acc
+        self.u_sum, self.eta_sum, self.own = self.u_acc, self.eta_acc, 0.0
         if self.profile is not None:
             self._as_declared(self.profile)
+        if arithmetic.around_mid:
+            self._around_mid()
+
+    def _around_mid(self) -> None:
+        """Let every rounding be one of the kernel's and one of ours (filter/run.py)."""
+        self.own = format_of(torch.float64).unit_roundoff
+        eta, normal = format_of(torch.float64).eta, format_of(torch.float64).smallest_normal
+        self.u, self.u_acc, self.u_sum = self.u + self.own, self.u_acc + self.own, self.u_sum + self.own
+        self.eta, self.eta_acc, self.eta_sum = self.eta + eta, self.eta_acc + eta, self.eta_sum + eta
+        self.smallest_normal += normal
 
     @property
     def profile(self) -> Profile | None:
@@ -167,13 +180,14 @@ class Local:
         return n * self.eta_sum if self.flushes or self.u_sum > self.u_acc else 0.0
 
     def _growth(self, n: int, more: int, results: int) -> float:
+        paths = max(n - 1, 0) + more
         if self.profile is None:
-            return (max(n - 1, 0) + more) * self.u_sum
-        found = growth(self.profile, n, self.u_sum, more)
+            return paths * self.u_sum
+        found = growth(self.profile, n, self.u_sum - self.own, more) + paths * self.own  # we take any order
         if self.profile.probabilistic:
             self.arithmetic.failure += TERM_FAILS * n * max(1, results)
         # Our own evaluation takes any order: a grant that falls behind n u is no measure of it (filter/run.py).
-        if found < (max(n - 1, 0) + more) * self.u_sum / 8:
+        if found < paths * self.u_sum / 8:
             self.lose_rad()
         return found
 
@@ -199,8 +213,14 @@ class Local:
         return torch.where((codes & self.arithmetic.turned) != 0, -1.0, 1.0).to(torch.float64)
 
     def ulp(self, function: str) -> float:
-        """Return the granted error of an elementary function in ulp of the compute format."""
-        return FLOAT64_FUNCTION_ULP if self.arithmetic.float64 else self.arithmetic.profile.ulp(function)
+        """Return the granted error of an elementary function in ulp of the compute format.
+
+        Around mid with our own error beside it: (n + 4 own / u) u >= n (u - own) + 4 own.
+        """
+        if self.arithmetic.float64:
+            return FLOAT64_FUNCTION_ULP
+        ours = 0.0 if function == "division" else FLOAT64_FUNCTION_ULP * self.own / self.u_acc
+        return self.arithmetic.profile.ulp(function) + ours
 
     def factor(self, ulp: float = 0.0) -> float:
         """Return the relative error that one operation of this accuracy grants (see the module)."""

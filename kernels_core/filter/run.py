@@ -1,17 +1,23 @@
 """The filter: one float64 evaluation of a program, with a bound beside every value.
 
-Our own uncertainty. The float64 evaluation of `mid` obeys the same rules as a kernel, with u = 2^-53. Where every
-format of the program is float32 or narrower, each step grants at least 2^26 times the rounding that our evaluation
-commits (u ratio 2^29, less a factor 8 for the accuracy of float64 functions), and every rule's propagation F is
-star-shaped, F(t b) <= t F(b) for t <= 1. Then by induction over the steps
+Our own uncertainty. The float64 evaluation of `mid` obeys the same rules as a kernel, with u = 2^-53, so both roundings
+are counted: with a kernel's u plus ours at every step the rules bound |legal - mid| =: B (`Arithmetic.around_mid`; each
+rule F at mid bounds |f(x) - f(mid)| for every |x - mid| <= B, and its roundings grow at least linearly with u). A bound
+evaluated at mid with the kernel's roundings alone holds around mid, not around the exact value: where mid has cancelled
+and is as far off as a kernel may be, (a + r)(b + r) moves by up to 3 r^2 where F = |mid| r + |mid'| r + r^2 = r^2.
+With |mid - exact| <= rad then
 
-    |mid - exact| <= 2^-26 bound.
+    |legal - exact| <= B + rad,
+
+which is the bound. Where every format of the program is float32 or narrower, each step grants at least 2^26 times the
+rounding that our evaluation commits (u ratio 2^29, less a factor 8 for the accuracy of float64 functions), and every
+rule's propagation F is star-shaped, F(t b) <= t F(b) for t <= 1. By induction over the steps |mid - exact| <= 2^-26 B.
 
 Otherwise (a float64 step, or a rule that reported a point where F is not star-shaped) two ways are open. A program with
-float64 steps is evaluated in double-double beside the rules, step by step (doubles/evaluation.py), where each of its
-operations has such an evaluation: that gives mid to about a hundred bits, and the rules see midpoints that are off by
-half an ulp. For other programs, and for elements that this loses, a second run of the same rules with every format
-float64 bounds |mid - exact| itself: the `rad` run.
+float64 steps is evaluated in double-double beside the rules, step by step (doubles/evaluation.py): that gives mid to
+about a hundred bits, and the rules see midpoints that are off by half an ulp. For elements that this loses, and for
+other programs, a second run of the same rules with every format float64 bounds |mid - exact| itself: the `rad` run. The
+bound is up to three times that of a kernel alone there.
 """
 
 from __future__ import annotations
@@ -21,10 +27,10 @@ from collections.abc import Mapping
 
 import torch
 
-from kernels_core.doubles.evaluation import evaluates
+from kernels_core.doubles.evaluation import by_element, evaluates
 from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.errors import InvariantError
-from kernels_core.filter.arithmetic import Arithmetic
+from kernels_core.filter.arithmetic import INFLATE, Arithmetic
 from kernels_core.filter.assembly import keep_freed_memory
 from kernels_core.filter.evaluation import Values, evaluate_step
 from kernels_core.filter.flushing import flushed
@@ -74,23 +80,23 @@ def run_filter(
         inputs: one tensor (exact) or enclosure for each input of the program.
         profile: the arithmetic that kernels may use.
         kinks: let ties in comparisons be unsure, so that gradients take the hull of both sides.
-        rad: False to leave |mid - exact| out.
+        rad: False to leave |mid - exact| out where every format is float32 or narrower.
     """
     keep_freed_memory()
     wide = _has_float64_step(program)
     if wide and not profile.flush_subnormals and evaluates(program):
-        return _run_in_doubles(program, inputs, profile, kinks=kinks, rad=rad)
-    return _run(program, inputs, profile, kinks=kinks, rad=rad, wide=wide)
+        return _run_in_doubles(program, inputs, profile, kinks=kinks)
+    return _run(program, inputs, profile, kinks=kinks, rad=rad or wide, wide=wide)
 
 
 def _run_in_doubles(
-    program: Program, inputs: Mapping[str, torch.Tensor | Enclosure], profile: Profile, *, kinks: bool, rad: bool
+    program: Program, inputs: Mapping[str, torch.Tensor | Enclosure], profile: Profile, *, kinks: bool
 ) -> Filtered:
-    """Evaluate in double-double; elements that this loses are those of the `rad` run."""
+    """Evaluate in double-double; elements that this loses are those of the run in float64."""
     arithmetic = Arithmetic(profile, doubles=True, kinks=kinks)
     values = _evaluate(program, _start(program, inputs), arithmetic)
     found = _outputs(program, values)
-    if rad and any(_loses(value) for value in found.values()):
+    if any(_loses(value) for value in found.values()):
         plain = _run(program, inputs, profile, kinks=kinks, rad=True, wide=True)
         found = {name: _recovered(v, plain.enclosures[name], plain.rads[name]) for name, v in found.items()}
     rads = {name: value.mid.new_zeros(()) if value.rad is None else value.rad for name, value in found.items()}
@@ -102,13 +108,22 @@ def _loses(value: Enclosure) -> bool:
 
 
 def _recovered(value: Enclosure, plain: Enclosure, rad: torch.Tensor | float) -> Enclosure:
-    """Return the enclosure with float64's midpoint and radius where double-double arithmetic knows nothing."""
+    """Return the enclosure with float64's midpoint, bound and radius where double-double arithmetic knows nothing."""
     if not _loses(value) or not isinstance(rad, torch.Tensor) or value.rad is None:
         return value
     lost = ~value.rad.isfinite()
     low = None if value.low is None else value.low.masked_fill(lost, 0.0)
-    return dataclasses.replace(value, mid=torch.where(lost, plain.mid, value.mid), low=low,
+    bound = torch.where(lost, plain.bound_or_zero(), value.bound_or_zero())
+    return dataclasses.replace(value, mid=torch.where(lost, plain.mid, value.mid), bound=bound, low=low,
                                rad=torch.where(lost, rad, value.rad))  # fmt: skip
+
+
+def _around_exact(value: Enclosure, rad: torch.Tensor | float) -> Enclosure:
+    """Return the enclosure whose bound, which holds around mid, holds around the exact value."""
+    if value.bound is None:
+        return value
+    bound = (value.bound + rad) * INFLATE
+    return dataclasses.replace(value, bound=torch.where(value.bound == 0, 0.0, bound))
 
 
 def _integers(values: Values) -> Values:
@@ -125,14 +140,14 @@ def _run(
     wide: bool,
 ) -> Filtered:
     program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
-    arithmetic = Arithmetic(profile, kinks=kinks)
+    arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks)
 
     def start() -> Values:
         values = _start(program, inputs)
         return _flushed(values) if profile.flush_subnormals else values
 
     def turned(bit: int) -> dict[str, Enclosure]:
-        other = Arithmetic(profile, kinks=kinks, turned=bit)
+        other = Arithmetic(profile, around_mid=True, kinks=kinks, turned=bit)
         return _outputs(program, _evaluate(program, start(), other))
 
     values = _evaluate(program, start(), arithmetic)
@@ -142,6 +157,7 @@ def _run(
         own = Arithmetic(profile, float64=True, kinks=kinks)
         again = _evaluate(program, _start(program, _mids(inputs)), own)
         rads = {name: value.bound_or_zero() for name, value in _outputs(program, again).items()}
+        found = {name: _around_exact(value, rads[name]) for name, value in found.items()}
         rads = unknown_rads(rads, found) if arithmetic.vectors else rads
     return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.failure)
 
@@ -177,8 +193,8 @@ def _flushed(values: Values) -> Values:
 
 
 def _evaluate(program: Program, values: Values, arithmetic: Arithmetic) -> Values:
-    whole = arithmetic.doubles or arithmetic.profile.order == "sequential"  # what reads all terms of a sum in order
-    runs = schedule(program, closing=not whole)
+    ordered = arithmetic.doubles or arithmetic.profile.order == "sequential"  # what reads all terms of a sum in order
+    runs = schedule(program, closing=not ordered, whole=by_element if arithmetic.doubles else None)
     uses = [run.outputs_used(program) for run in runs]
     last = _last_use(program, runs)
     for number, (run, used) in enumerate(zip(runs, uses, strict=True)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from kernels_core.program import Meta, Program, Ref, Step
 from kernels_core.rules import registry
@@ -65,29 +65,31 @@ def _pieces(lead: tuple[int, ...], rows: int) -> Iterator[tuple[slice, ...]]:
             yield (*box, *(slice(0, n) for n in lead[split:]))
 
 
-def schedule(program: Program, *, closing: bool = True) -> list[Run]:
+def schedule(program: Program, *, closing: bool = True, whole: Callable[[Step], bool] | None = None) -> list[Run]:
     """Return the steps of the program (without inputs and constants) as runs, in an order that respects dependence.
 
-    Without `closing` every sum over leading dimensions is a step of its own, on the whole of its operand.
+    Without `closing` every sum over leading dimensions is a step of its own, on the whole of its operand; so is every
+    step that is `whole`.
     """
+    alone = {step.number for step in program.steps if step.op is not None and whole is not None and whole(step)}
     waiting = [step for step in program.steps if step.op is not None]
     runs: list[Run] = []
     while waiting:
-        run, waiting = _grow(waiting, closing)
+        run, waiting = _grow(waiting, closing, alone)
         runs.append(run)
     return runs
 
 
-def _grow(waiting: list[Step], closing: bool) -> tuple[Run, list[Step]]:
+def _grow(waiting: list[Step], closing: bool, alone: Collection[int]) -> tuple[Run, list[Step]]:
     """Start a run with the first step and take in every later step that fits and depends on no step left out."""
     first = waiting[0]
-    run = Run([first], _lead(first, len(first.shape)))
+    run = Run([first], () if first.number in alone else _lead(first, len(first.shape)))
     left: list[Step] = []
     blocked: set[int] = set()
     members = {first.number: first}
     for step in waiting[1:LOOK_AHEAD]:
         lead = None
-        if run.lead and not any(ref.step in blocked for ref in step.operands):
+        if run.lead and step.number not in alone and not any(ref.step in blocked for ref in step.operands):
             lead = _common_lead(run, step, members)
         if lead is None:
             blocked.add(step.number)

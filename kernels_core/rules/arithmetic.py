@@ -64,7 +64,7 @@ def _number_rounding(value: float, dtype: torch.dtype, u: float, eta: float) -> 
 def integer_rounding(local: Local, value: torch.Tensor) -> float:
     """Return the largest rounding of these integers in the compute format: 0 up to 2^p, which it holds exactly."""
     largest = float(value.abs().max()) if value.numel() and value.dtype is not torch.bool else 0.0
-    return 0.0 if largest * local.u_acc <= 1 else local.u_acc * largest * INFLATE
+    return 0.0 if largest * (local.u_acc - local.own) <= 1 else local.u_acc * largest * INFLATE
 
 
 def is_integral(local: Local) -> bool:
