@@ -7,7 +7,7 @@ makes before it evaluates anything.
 
 from __future__ import annotations
 
-from kernels_core.doctor import environment, functions, products
+from kernels_core.doctor import environment, functions, products, transforms
 from kernels_core.doctor.measurement import Measurement
 
 __all__ = ["Measurement", "examine"]
@@ -20,4 +20,9 @@ def examine(points: int = 2000, seed: int = 0) -> list[Measurement]:
         points: random arguments per function, on top of the hard ones.
         seed: of random arguments.
     """
-    return [*environment.measured(), *products.measured(seed), *functions.measured(points, seed)]
+    return [
+        *environment.measured(),
+        *transforms.measured(seed),
+        *products.measured(seed),
+        *functions.measured(points, seed),
+    ]
