@@ -96,9 +96,10 @@ def after_sum(local: Local, n: int) -> float:
 
 
 def _bound(local: Local, partial: Tensor, size: Tensor, n: int, rounded: float) -> Tensor:
-    """Return v A + (1 + u)^n u (sum |p_k| + n (v + own) A) for partial = sum |p_k|."""
+    """Return v A + (1 + u)^n u (sum |p_k| + n (v + own) A) for partial = sum |p_k|; around mid, n u A for our own sum."""
     local.lose_rad()  # our own sums take any order: see filter/run.py
     if n * local.u_sum > 1:
         return torch.full_like(size, math.inf)
     growth = after_sum(local, n) * local.u_sum
-    return partial * growth + size * (rounded * INFLATE + growth * n * (rounded + n * _OWN))
+    ours = n * local.own
+    return partial * growth + size * ((rounded + ours) * INFLATE + growth * n * (rounded + n * _OWN))
