@@ -96,7 +96,7 @@ def after_sum(local: Local, n: int) -> float:
 
 
 def _bound(local: Local, partial: Tensor, size: Tensor, n: int, rounded: float) -> Tensor:
-    """Return v A + (1 + u)^n u (sum |p_k| + n (v + own) A) for partial = sum |p_k|; around mid, n u A for our own sum."""
+    """Return v A + (1 + u)^n u (sum |p_k| + n (v + own) A), and around mid n u A of our own; partial = sum |p_k|."""
     local.lose_rad()  # our own sums take any order: see filter/run.py
     if n * local.u_sum > 1:
         return torch.full_like(size, math.inf)
