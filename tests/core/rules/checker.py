@@ -130,7 +130,7 @@ def _told(result: Result, actual: Tensor, verdict: Tensor, dtype: Any) -> str:
 
 
 def assert_contained(result: Result) -> None:
-    """The exact value of every element lies within rad of mid (or has its class)."""
+    """The exact value of every element lies within rad of mid + low (or has its class)."""
     if result.source is None or not result.enclosure.floating or not result.meta.numel:
         return
     source = result.source
@@ -151,21 +151,22 @@ def assert_contained(result: Result) -> None:
     own = (
         result.rad.expand(result.enclosure.shape).reshape(-1) if isinstance(result.rad, Tensor) else bound * result.rad
     )
+    low = torch.zeros_like(mid) if result.enclosure.low is None else result.enclosure.low.reshape(-1)
     for k, value in enumerate(values):
-        _assert_near(value, float(mid[k]), float(own[k]), f"{result.name}[{k}]")
+        _assert_near(value, float(mid[k]), float(low[k]), float(own[k]), f"{result.name}[{k}]")
 
 
-def _assert_near(exact: Any, mid: float, rad: float, where: str) -> None:
+def _assert_near(exact: Any, mid: float, low: float, rad: float, where: str) -> None:
     if isinstance(exact, (int, bool)):
         exact = flint.fmpq(int(exact))
     if not math.isfinite(mid) or not math.isfinite(rad):
         return
     if isinstance(exact, flint.arb):
-        gap = abs(exact - flint.arb(mid))
+        gap = abs(exact - flint.arb(mid) - flint.arb(low))
         assert not gap > flint.arb(rad), f"{where}: exact {exact}, mid {mid!r}, rad {rad!r}"
         assert gap.is_finite() or not exact.is_finite(), f"{where}: {exact}"
         return
-    gap = abs(exact - flint.fmpq(*mid.as_integer_ratio()))
+    gap = abs(exact - flint.fmpq(*mid.as_integer_ratio()) - flint.fmpq(*low.as_integer_ratio()))
     assert gap <= flint.fmpq(*rad.as_integer_ratio()), (
         f"{where}: exact {float(exact.p) / float(exact.q)!r}, mid {mid!r}, rad {rad!r}"
     )
