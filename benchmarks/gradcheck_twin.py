@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,7 +67,8 @@ class Twin:
     ) -> dict[str, Tensor | None]:
         """Return the outputs, with upstream gradients the gradients too, of the damaged kernel."""
         self.check.tensors.update({name: value.detach() for name, value in values.items()})
-        with Steps(_fault(mutant)):
+        fault = _fault(mutant)
+        with Steps(fault) if fault is not None else contextlib.nullcontext():
             found = self._both(grads) if grads is not None else self._forward()
         if mutant is None or not mutant.place.startswith("result "):
             return found

@@ -10,12 +10,14 @@ the element's bound so that all weigh alike:
 
     bits lost = log2(rms / max(native, legal));   above 5 the kernel is suspect
 
-A kernel whose errors are just those of operands rounded to a narrower format is suspect too (fingerprint.py).
+The largest error and the factor common to all elements are compared alike (measures.py). A kernel whose errors
+are just those of operands rounded to a narrower format is suspect too (fingerprint.py), and one whose results are all
+values of a narrower format (stored.py).
 
 `native` is measured on a part of what is not summed up further, and on all of it where that does not clear the kernel;
-`legal` costs as much as the check and is needed only where `native` alone does not clear the kernel: its rounding
-errors happen to vanish (integers, constants, few elements), or a sequential sum is legitimately far worse than
-PyTorch's blocked one. See docs/power.md for the derivation and the measured margins.
+`legal` costs as much as the check and is needed only where `native` alone shows a loss of more than 2 bits: its
+rounding errors happen to vanish (integers, constants, few elements), or the kernel's algorithm is legitimately far
+worse than PyTorch's. See docs/power.md for the derivation and the measured margins.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 
 from kernels_core.audit import fingerprint, legal, native
-from kernels_core.audit.sample import Sample, root_mean_square
+from kernels_core.audit.measures import Measures, bits
+from kernels_core.audit.sample import Sample
+from kernels_core.audit.stored import stored_in
 from kernels_core.errors import ExactRefError
 from kernels_core.program import Program
 from kernels_core.reference import Check, Result
@@ -40,6 +44,8 @@ Evaluate = Callable[[Program, Tensors], dict[str, Tensor]]
 
 FEW = 64  # elements: the native errors of fewer are no measure of anything
 CLEAR = 1.0  # bits lost that need no second look even then
+NEAR = 2.0  # bits lost against the native run from which it says too little by itself
+AT_ONE, IN_COMMON = 3.0, 3.0  # the same of the largest error and of the common factor, which scatter more
 RECOGNISABLE = 4.0  # bits lost against the native run that call for a fingerprint; orders of summation reach 3
 
 
@@ -65,38 +71,57 @@ def audit(
     joint = any(name.startswith("grad_") for name in results)
     inputs = {**check.parts, **(check.upstream(upstream) if joint else {})}
     program = check.joint if joint else check.forward
-    shown = _measured(samples, _native(check, program, inputs, partial=True))
-    found = {name: _precision(sample, shown.get(name, 0.0), None) for name, sample in samples.items()}
+    shown_by = _native(check, program, inputs, partial=True)
+    shown = _measured(samples, shown_by)
+    found = {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in samples.items()}
+    stored = {
+        name: stored_in(sample, shown_by[name], check.profile.accumulate)
+        for name, sample in samples.items()
+        if name in shown_by
+    }
     formats = _fingerprints(check, program, inputs, {n: samples[n] for n, p in found.items() if _recognisable(p)})
-    for look in (_against_all, _against_legal):
-        doubtful = {name: samples[name] for name, precision in found.items() if _needs_another_look(precision)}
-        if doubtful:
-            found |= look(check, program, inputs, doubtful, found)
-    return {name: dataclasses.replace(p, works_in=formats.get(name, "")) for name, p in found.items()}
+    if doubtful := _doubtful(samples, found):
+        shown |= _measured(doubtful, _native(check, _only(check, program, doubtful), inputs))
+        found |= {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in doubtful.items()}
+    if doubtful := _doubtful(samples, found):
+        allowed = _legal(check, program, inputs, doubtful)
+        found |= {n: _precision(sample, shown.get(n, Measures()), allowed[n]) for n, sample in doubtful.items()}
+    return {
+        name: dataclasses.replace(p, works_in=formats.get(name, ""), stored_in=stored.get(name, ""))
+        for name, p in found.items()
+    }
 
 
 def _recognisable(precision: Precision) -> bool:
     return precision.elements >= FEW and RECOGNISABLE < precision.bits_lost < math.inf
 
 
+def _doubtful(samples: Mapping[str, Sample], found: Mapping[str, Precision]) -> dict[str, Sample]:
+    return {name: samples[name] for name, precision in found.items() if _needs_another_look(precision)}
+
+
 def _needs_another_look(precision: Precision) -> bool:
-    return precision.suspect or (precision.elements < FEW and precision.bits_lost > CLEAR)
+    limits = (CLEAR if precision.elements < FEW else NEAR, AT_ONE, IN_COMMON)
+    return any(found > limit for found, limit in zip(precision.bits, limits, strict=True))
 
 
-def _precision(sample: Sample, native_rms: float, legal_rms: float | None) -> Precision:
-    rms = root_mean_square(sample.own)
-    known = max(native_rms, legal_rms or 0.0)
-    if rms == 0:
-        bits = -math.inf
-    elif known == 0:  # nothing to compare with: that is no evidence against the kernel once legal runs were made
-        bits = math.inf if legal_rms is None else 0.0
-    else:
-        bits = math.log2(rms / known)
-    return Precision(sample.count, rms, float(sample.own.mean()), native_rms, legal_rms, bits)
+def _precision(sample: Sample, shown: Measures, legal_too: Measures | None) -> Precision:
+    own, settled = sample.measures(sample.actual), legal_too is not None
+    known = shown.largest(legal_too or shown).with_chance(sample.different)
+    return Precision(
+        sample.count,
+        own.rms,
+        float(sample.own.mean()),
+        shown.rms,
+        None if legal_too is None else legal_too.rms,
+        bits(own.rms, known.rms, settled=settled),
+        bits(own.peak, known.peak, settled=settled),
+        bits(own.common, known.common, settled=settled),
+    )
 
 
-def _measured(samples: Mapping[str, Sample], values: Tensors) -> dict[str, float]:
-    return {name: sample.rms(values[name]) for name, sample in samples.items() if name in values}
+def _measured(samples: Mapping[str, Sample], values: Tensors) -> dict[str, Measures]:
+    return {name: sample.measures(values[name]) for name, sample in samples.items() if name in values}
 
 
 def _fingerprints(check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample]) -> dict[str, str]:
@@ -138,33 +163,14 @@ def _native(
         return {}
 
 
-def _against_all(
-    check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample], found: Mapping[str, Precision]
-) -> dict[str, Precision]:
-    """Return the precision against the native run of everything, where a part of it did not clear the kernel."""
-    shown = _measured(samples, _native(check, _only(check, program, samples), inputs))
-    return {name: _precision(samples[name], rms, None) for name, rms in shown.items()}
-
-
-def _against_legal(
-    check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample], found: Mapping[str, Precision]
-) -> dict[str, Precision]:
-    """Return the precision against random legal evaluations too."""
-    allowed = _legal(check, program, inputs, samples)
-    return {name: _precision(sample, found[name].native_rms, allowed[name]) for name, sample in samples.items()}
-
-
-def _legal(check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample]) -> dict[str, float]:
-    """Return the larger rms of the independent and of the coherent random legal evaluations."""
+def _legal(check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample]) -> dict[str, Measures]:
+    """Return the larger measures of the independent and of the coherent random legal evaluations."""
     runs = legal.replicates(min(sample.count for sample in samples.values()))
-    found = dict.fromkeys(samples, 0.0)
+    found = dict.fromkeys(samples, Measures())
     for coherent in (False, True):
-        squares = dict.fromkeys(samples, 0.0)
-        for seed in range(runs):
-            draw = legal.Evaluation(check.profile, seed, coherent)
-            for name, rms in _measured(samples, _evaluated(check, program, inputs, draw.evaluate)).items():
-                squares[name] += rms**2 / runs
-        found = {name: max(found[name], math.sqrt(squares[name])) for name in samples}
+        draws = [legal.Evaluation(check.profile, seed, coherent) for seed in range(runs)]
+        several = [_measured(samples, _evaluated(check, program, inputs, draw.evaluate)) for draw in draws]
+        found = {n: found[n].largest(Measures.mean_square([one[n] for one in several])) for n in samples}
     return found
 
 

@@ -12,8 +12,7 @@ rms, as a fraction of the granted worst case, makes the noise of the whole step.
 their sign, so does the noise.
 
 Softmax and its relatives are no bare sums: from their grant only the part (n - 1) u that belongs to the sum, and the
-rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s). Convolutions take
-1 / sqrt(n) of their grant, an upper bound of the rms of n roundings of at most u S each.
+rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s).
 """
 
 from __future__ import annotations
@@ -28,15 +27,14 @@ import numpy as np
 import torch
 
 from kernels_core.audit import profiled
-from kernels_core.audit.sample import spread, taken
+from kernels_core.audit.sample import taken
+from kernels_core.audit.terms import ACCUMULATING, Terms, summed_by
 from kernels_core.enclosure import Enclosure
 from kernels_core.filter.arithmetic import Arithmetic, Local
 from kernels_core.program import Step
 from kernels_core.rules.cones import normal_dims
-from kernels_core.rules.matmul_inputs import narrowed
 from kernels_core.rules.softmax import BLOCK, exp_error
 
-SUMS, TERMS = 256, 1 << 20  # sampled sums, and terms of all of them
 STRIDES = (2, 4, 8, 16, 32, 64)
 _DRIFT = 0.5  # |mean| / rms of a real run from which its errors share their sign
 
@@ -58,18 +56,9 @@ class Noise:
     coherent: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Terms:
-    """Some of a step's sums: the terms, float64 [sums, n], which results they are, and what the sum is divided by."""
-
-    values: Tensor
-    index: Tensor
-    divisor: float = 1.0
-    products: bool = False
-    read: Tensor | None = None  # `values` of operands as the profile lets a kernel read them
-
-
-def noise_of(step: Step, value: Enclosure, operands: Sequence[Tensor], arithmetic: Arithmetic) -> Noise:
+def noise_of(
+    step: Step, value: Enclosure, operands: Sequence[Tensor], arithmetic: Arithmetic, output: int = 0
+) -> Noise:
     """Return the noise of one step whose operands are exact.
 
     Args:
@@ -77,17 +66,16 @@ def noise_of(step: Step, value: Enclosure, operands: Sequence[Tensor], arithmeti
         value: its result with what it grants.
         operands: float64 values, in the order of `step.operands`.
         arithmetic: of the evaluation.
+        output: which of the step's results `value` is.
     """
     bound = value.bound_or_zero().expand(value.shape)
     bound = torch.where(bound.isfinite(), bound, 0.0)
     if step.name in _SOFTMAX:
         return Noise(_softmax(step, value.mid, bound, Local(arithmetic, step)))
-    if step.name.startswith("aten.convolution"):
-        return Noise(bound / math.sqrt(max(1.0, _convolved(step, value))), accumulated=True)
-    if step.name not in _TERMS or not value.mid.numel():
+    if step.name not in ACCUMULATING or not value.mid.numel():
         return Noise(bound)
     local = Local(arithmetic, step)
-    terms = _TERMS[step.name](step, operands, local)
+    terms = summed_by(step, operands, local, output)
     if terms.values.shape[1] < 2:
         return Noise(bound)
     share, coherent = _share(terms, taken(bound, terms.index), local)
@@ -150,71 +138,6 @@ def _orders(n: int) -> Iterator[np.ndarray]:
     for stride in STRIDES:
         if stride < n:
             yield np.concatenate([ascending[lane::stride] for lane in range(stride)])
-
-
-# What is summed by each operation -------------------------------------------------------------------------------------
-
-
-def _picked(sums: int, n: int, device: torch.device) -> Tensor:
-    """Return indices of some of `sums` results with n terms each."""
-    return spread(sums, device, max(1, min(SUMS, TERMS // max(1, n))))
-
-
-def _reduced(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
-    (values,) = operands
-    dims = normal_dims(step.argument(1, "dim"), values.dim())
-    kept = [d for d in range(values.dim()) if d not in dims]
-    sums, n = (math.prod(values.shape[d] for d in part) for part in (kept, dims))
-    rows = values.permute(*kept, *dims).reshape(sums, n)
-    index = _picked(sums, n, rows.device)
-    return Terms(rows[index], index, n if "mean" in step.name else 1.0)
-
-
-def _product(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
-    """[..., M, K] @ [..., K, N], with a summand in front where there are three operands."""
-    *summand, a, b = operands
-    a, b = (t.unsqueeze(0) if t.dim() == 1 else t for t in (a, b))
-    b = b.transpose(0, 1) if operands[-1].dim() == 1 else b
-    shape = (*a.shape[:-1], b.shape[-1])
-    index = _picked(math.prod(shape), a.shape[-1], a.device)
-    places = torch.unravel_index(index, shape)
-    lead, row, column = places[:-2], places[-2], places[-1]
-    alpha = float(step.kwargs.get("alpha", 1))
-    left, right = a[tuple([*lead, row])], b.transpose(-1, -2)[tuple([*lead, column])]
-    terms = [left * right * alpha]
-    name = local.profile.matmul_input if local.profile is not None else ""
-    if name and step.operand_metas[-1].dtype.itemsize >= 4:
-        terms.append(narrowed(left, name) * narrowed(right, name) * alpha)
-    if summand:
-        extra = taken(summand[0].expand(step.shape), index) * float(step.kwargs.get("beta", 1))
-        terms = [torch.cat([extra.unsqueeze(1), part], 1) for part in terms]
-    return Terms(terms[0], index, products=True, read=terms[-1] if name else None)
-
-
-_TERMS: Mapping[str, Callable[[Step, Sequence[Tensor], Local], Terms]] = {
-    **dict.fromkeys(("aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"), _reduced),
-    **dict.fromkeys(("aten.mean.default", "aten.mean.dim"), _reduced),
-    **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default"), _product),
-    **dict.fromkeys(
-        ("aten.vdot.default", "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default"), _product
-    ),
-}
-
-ACCUMULATING = frozenset({*_TERMS, "aten.convolution.default", "aten.convolution_backward.default"})
-
-
-def _convolved(step: Step, value: Enclosure) -> float:
-    """Return the mean number of terms of each sum of a convolution or of one of its gradients.
-
-    The three are one trilinear form of M products: each result element has M / (number of elements) of them.
-    """
-    backward = "backward" in step.name
-    grad, given, weight = (*step.operand_metas[:3],) if backward else (step.meta, *step.operand_metas[:2])
-    if value.mid.dim() == 1:  # the bias
-        return grad.numel / value.mid.numel()
-    transposed = bool(step.argument(7 if backward else 6, "transposed", False))
-    products = (given if transposed else grad).numel * weight.numel / max(1, weight.shape[0])
-    return products / max(1, value.mid.numel())
 
 
 _SOFTMAX: Mapping[str, Callable[[Tensor], Any]] = {

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from kernels_core.audit.accumulation import ACCUMULATING
 from kernels_core.audit.sample import Sample
+from kernels_core.audit.terms import ACCUMULATING
 
 Tensor = torch.Tensor
 INDEPENDENT = 64
@@ -63,18 +63,12 @@ def narrowed(name: str) -> Callable[[str, Tensor], Tensor]:
 def explains(sample: Sample, foreseen: Tensor) -> bool:
     """Return True where the kernel's errors are those of the evaluation `foreseen`."""
     errors, theirs = sample.own, sample.errors(foreseen)
-    return _different(errors) >= INDEPENDENT and _spread(errors - theirs) * EXPLAINED < _spread(errors)
+    return sample.different >= INDEPENDENT and _spread(errors - theirs) * EXPLAINED < _spread(errors)
 
 
 def exceeds(sample: Sample, foreseen: Tensor) -> bool:
     """Return True where a format makes errors too large to be the kernel's: no later, coarser one need be tried."""
     return _spread(sample.errors(foreseen)) > 2 * _spread(sample.own)
-
-
-def _different(errors: Tensor) -> int:
-    """Return how many errors differ from each other by more than 2^-10 of their root mean square."""
-    size = math.sqrt(float(errors.square().mean()))
-    return len(torch.unique(torch.round(errors * (2.0**10 / size)))) if size else 0
 
 
 def _spread(errors: Tensor) -> float:

@@ -7,7 +7,8 @@ whether the actual operands happen to round: a constant, an integer or a single 
 
     independent    each element moves by U(-1, 1) of its grant
     coherent       all elements of a step move by one and the same part in [1/2, 1], of either sign: a formula that is
-                   always a little high, or equal inputs that all round alike
+                   always a little high, or equal inputs that all round alike; a sum by a rounding of its accumulator's
+                   format, as a factor 1 / n or alpha makes it
 
 Source: Parker, Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic, 1997.
 """
@@ -22,7 +23,7 @@ import torch
 from kernels_core.audit.accumulation import noise_of
 from kernels_core.audit.native import by_output, walk
 from kernels_core.enclosure import Enclosure, exactly
-from kernels_core.filter.arithmetic import Arithmetic
+from kernels_core.filter.arithmetic import Arithmetic, Local
 from kernels_core.filter.evaluation import evaluate_step
 from kernels_core.filter.tiles import Run
 from kernels_core.profiles import Profile
@@ -53,19 +54,25 @@ class Evaluation:
             (step,) = run.steps
             operands = {ref: constants.get(ref, values[ref]) for ref in step.operands}
             found = evaluate_step(step, operands, self.arithmetic)
-            return by_output(step, (None if v is None else self._moved(step, v, operands) for v in found))
+            return by_output(step, (self._moved(step, v, operands, output) for output, v in enumerate(found)))
 
         with torch.no_grad():
             found = walk(program, given, apply)
         return {name: value.mid for name, value in found.items()}
 
-    def _moved(self, step: Step, value: Enclosure, operands: Mapping[Ref, Enclosure]) -> Enclosure:
+    def _moved(
+        self, step: Step, value: Enclosure | None, operands: Mapping[Ref, Enclosure], output: int
+    ) -> Enclosure | None:
+        if value is None:
+            return None
         if not value.floating or value.bound is None:
             return Enclosure(value.mid)
-        noise = noise_of(step, value, [operands[ref].mid for ref in step.operands], self.arithmetic)
+        noise = noise_of(step, value, [operands[ref].mid for ref in step.operands], self.arithmetic, output)
         mid = value.mid
         part = self._part(mid, noise.coherent or (self.coherent and not noise.accumulated))
         moved = mid + part * noise.amplitude
+        if self.coherent and noise.accumulated:
+            moved = moved + self._part(mid, True) * (Local(self.arithmetic, step).u_acc * mid)
         return Enclosure(torch.where(moved.isfinite(), moved, mid))
 
     def _part(self, like: torch.Tensor, coherent: bool) -> torch.Tensor:

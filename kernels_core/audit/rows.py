@@ -9,7 +9,7 @@ import torch
 
 from kernels_core.audit import audit
 from kernels_core.reference import Check, Result
-from kernels_core.report import Precision, TensorReport, Verdict
+from kernels_core.report import SUSPECT_BITS, Precision, TensorReport, Verdict
 from kernels_core.sensitivity import sensitivity
 
 
@@ -43,6 +43,16 @@ def _with_precision(row: TensorReport, precision: Precision) -> TensorReport:
 
 
 def _reason(precision: Precision) -> str:
+    if precision.stored_in:
+        return (
+            f"inside its worst-case bound, but every result is a value of {precision.stored_in}: rounded to that format"
+        )
+    if precision.bits_lost <= SUSPECT_BITS and not precision.works_in:
+        return "inside its worst-case bound, but " + (
+            f"all results share a factor {2**precision.common_bits:.0f} times further from 1 than roundings explain"
+            if precision.common_bits > precision.peak_bits
+            else f"single results are {2**precision.peak_bits:.0f} times further off than roundings explain"
+        )
     lost = f"inside its worst-case bound, but {precision.bits_lost:.1f} bits less precise than the reference"
     if precision.works_in:
         return f"{lost}: its errors are those of sums and products that read {precision.works_in} operands"

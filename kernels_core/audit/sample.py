@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 
 import torch
 
+from kernels_core.audit.measures import Measures, different
 from kernels_core.audit.parts import Part
 from kernels_core.reference import Result
 
@@ -63,15 +63,14 @@ class Sample:
         """The errors of the kernel."""
         return self.errors(self.actual)
 
-    def rms(self, value: torch.Tensor | Part) -> float:
-        """Return the root mean square of the errors that are known, 0 where none is."""
-        return root_mean_square(self.errors(value))
+    @functools.cached_property
+    def different(self) -> int:
+        """How many errors of the kernel differ from each other."""
+        return different(self.own)
 
-
-def root_mean_square(errors: torch.Tensor) -> float:
-    """Return the root mean square of the errors that are known, 0 where none is."""
-    mean_square = float(errors.square().nanmean())
-    return 0.0 if math.isnan(mean_square) else math.sqrt(mean_square)
+    def measures(self, value: torch.Tensor | Part) -> Measures:
+        """Return the sizes of the errors that are known."""
+        return Measures.of(self.errors(value), self.mid / self.bound)
 
 
 @functools.lru_cache(8)

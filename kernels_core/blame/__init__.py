@@ -24,7 +24,9 @@ __all__ = ["VERDICTS", "blame"]
 
 VERDICTS = (WRONG, LOST, NAN)
 CUT_SHORT = "the search for the line was cut short"
+TOO_LONG = "no line was searched for in a program of {} operations (at most {}): a shorter sequence or loop shows it"
 _LARGEST = 1 << 22  # elements of all results together: a larger program is not replayed
+_LONGEST = 4096  # operations of the reference and its derivative: those of an unrolled loop take milliseconds each
 _REPRODUCED = 0.9  # of the failing elements must fail in the replay too
 
 
@@ -33,6 +35,8 @@ def blame(evidence: Evidence) -> tuple[Blame, ...]:
     setting = evidence.setting
     if setting is None or not evidence.result.enclosure.floating:
         return ()
+    if (length := _length(setting)) > _LONGEST:
+        return (Blame("", "", TOO_LONG.format(length, _LONGEST), ""),)
     subject = _subject(setting)
     if subject is None or evidence.result.name not in subject.rows:
         return ()
@@ -43,6 +47,12 @@ def blame(evidence: Evidence) -> tuple[Blame, ...]:
     if not found and subject.cut_short:
         return (Blame("", "", CUT_SHORT, ""),)
     return tuple(_blamed(step, verdict, reason) for step, reason in found)
+
+
+def _length(setting: Setting) -> int:
+    """Return the number of operations of the reference; the kernel's own are about as many, and not traced yet."""
+    check = setting.check
+    return len((check.joint if check.wrt else check.forward).steps)
 
 
 def _subject(setting: Setting) -> Subject | None:

@@ -66,7 +66,7 @@ class Subject:
     def truth(self) -> Truth:
         """The values of the true function and derivative; those of the kernel's own forward only if that is right."""
         wrong = any(not name.startswith("grad_") for name in self.wrong_exactly)
-        return truth_of(self.setting.check, self.inputs, None if wrong else self.setting.function)
+        return truth_of(self.setting.check, self.inputs, None if wrong else self.setting.function, self.late)
 
     @functools.cached_property
     def steps(self) -> dict[int, Step]:

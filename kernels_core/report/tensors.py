@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from kernels_core.report.verdicts import Verdict
@@ -78,7 +79,10 @@ class Precision:
         native_rms: the same for the reference as PyTorch runs it in the declared dtypes.
         legal_rms: the same for random legal evaluations with sequential sums, None where they were not needed.
         bits_lost: log2(rms / max(native_rms, legal_rms)); -inf where the kernel has no error.
+        peak_bits: the same of the largest error.
+        common_bits: the same of the part of the errors that is a factor common to all elements.
         works_in: the narrower format whose rounding of operands makes just these errors, "" where there is none.
+        stored_in: the narrower format that all results are values of, though the exact ones are not; "" as above.
     """
 
     elements: int
@@ -87,12 +91,20 @@ class Precision:
     native_rms: float
     legal_rms: float | None
     bits_lost: float
+    peak_bits: float = -math.inf
+    common_bits: float = -math.inf
     works_in: str = ""
+    stored_in: str = ""
 
     @property
     def suspect(self) -> bool:
         """True where the kernel loses more than correct kernels do, or its errors are those of a narrower format."""
-        return self.bits_lost > SUSPECT_BITS or bool(self.works_in)
+        return max(self.bits) > SUSPECT_BITS or bool(self.works_in) or bool(self.stored_in)
+
+    @property
+    def bits(self) -> tuple[float, float, float]:
+        """Bits lost in the root mean square, in the largest error and in the common factor."""
+        return self.bits_lost, self.peak_bits, self.common_bits
 
 
 SUSPECT_BITS = 5.0

@@ -206,7 +206,7 @@ def test_infinities_and_nan_are_no_part_of_the_audit() -> None:
 def test_precision_is_suspect_from_five_bits_or_by_its_fingerprint() -> None:
     assert not Precision(1, 1.0, 0.0, 1.0, None, 5.0).suspect
     assert Precision(1, 1.0, 0.0, 1.0, None, 5.1).suspect
-    assert Precision(1, 1.0, 0.0, 1.0, None, 2.5, "tf32").suspect
+    assert Precision(1, 1.0, 0.0, 1.0, None, 2.5, works_in="tf32").suspect
 
 
 def test_sample_meets_every_row_and_column() -> None:
@@ -218,3 +218,15 @@ def test_sample_meets_every_row_and_column() -> None:
 
 def test_few_elements_are_drawn_more_often() -> None:
     assert [legal.replicates(count) for count in (1, 100, 10**6)] == [32, 11, 2]
+
+
+def test_audit_compares_with_legal_runs_where_native_shows_a_loss() -> None:
+    """A softmax by its logsumexp rounds |lse|, which PyTorch's does not: native alone would say 5 bits."""
+    x = seeded(6, 21, seed=314) + 100
+    reference = lambda x: torch.softmax(x, -1)  # noqa: E731
+    report = verify(lambda x: torch.exp(x - torch.logsumexp(x, -1, True)), {"x": x}, reference=reference)
+    for row in report.tensors:
+        assert row.precision is not None
+        assert row.precision.bits_lost < 1
+        assert row.precision.legal_rms is not None
+        assert row.precision.native_rms * 8 < row.precision.legal_rms

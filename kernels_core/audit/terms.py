@@ -1,0 +1,125 @@
+"""What is summed by each operation: the terms of some of a step's sums.
+
+A sum adds a row of its operand, a product the products of a row and a column. A convolution and its gradients are sums
+of products too, at the places that the cone of their rule names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from kernels_core.audit.sample import spread, taken
+from kernels_core.exact.tier import Call
+from kernels_core.filter.arithmetic import Local
+from kernels_core.program import Step
+from kernels_core.rules import registry
+from kernels_core.rules.cones import normal_dims
+from kernels_core.rules.matmul_inputs import narrowed
+
+SUMS, TERMS = 256, 1 << 20  # sampled sums, and terms of all of them
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """Some of a step's sums: the terms, float64 [sums, n], which results they are, and what the sum is divided by."""
+
+    values: Tensor
+    index: Tensor
+    divisor: float = 1.0
+    products: bool = False
+    read: Tensor | None = None  # `values` of operands as the profile lets a kernel read them
+
+
+def summed_by(step: Step, operands: Sequence[Tensor], local: Local, output: int) -> Terms:
+    """Return some of the sums of one result of a step, whose name is one of `ACCUMULATING`."""
+    if step.name in _CONVOLUTIONS:
+        return _convolved(step, operands, local, output)
+    return _TERMS[step.name](step, operands, local)
+
+
+def _picked(sums: int, n: int, device: torch.device) -> Tensor:
+    """Return indices of some of `sums` results with n terms each."""
+    return spread(sums, device, max(1, min(SUMS, TERMS // max(1, n))))
+
+
+def _reduced(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
+    (values,) = operands
+    dims = normal_dims(step.argument(1, "dim"), values.dim())
+    kept = [d for d in range(values.dim()) if d not in dims]
+    sums, n = (math.prod(values.shape[d] for d in part) for part in (kept, dims))
+    rows = values.permute(*kept, *dims).reshape(sums, n)
+    index = _picked(sums, n, rows.device)
+    return Terms(rows[index], index, n if "mean" in step.name else 1.0)
+
+
+def _product(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
+    """[..., M, K] @ [..., K, N], with a summand in front where there are three operands."""
+    *summand, a, b = operands
+    a, b = (t.unsqueeze(0) if t.dim() == 1 else t for t in (a, b))
+    b = b.transpose(0, 1) if operands[-1].dim() == 1 else b
+    shape = (*a.shape[:-1], b.shape[-1])
+    index = _picked(math.prod(shape), a.shape[-1], a.device)
+    places = torch.unravel_index(index, shape)
+    lead, row, column = places[:-2], places[-2], places[-1]
+    alpha = float(step.kwargs.get("alpha", 1))
+    left, right = a[tuple([*lead, row])], b.transpose(-1, -2)[tuple([*lead, column])]
+    terms = [left * right * alpha]
+    name = _read_as(local)
+    if name:
+        terms.append(narrowed(left, name) * narrowed(right, name) * alpha)
+    if summand:
+        extra = taken(summand[0].expand(step.shape), index) * float(step.kwargs.get("beta", 1))
+        terms = [torch.cat([extra.unsqueeze(1), part], 1) for part in terms]
+    return Terms(terms[0], index, products=True, read=terms[-1] if name else None)
+
+
+_TERMS: Mapping[str, Callable[[Step, Sequence[Tensor], Local], Terms]] = {
+    **dict.fromkeys(("aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"), _reduced),
+    **dict.fromkeys(("aten.mean.default", "aten.mean.dim"), _reduced),
+    **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default"), _product),
+    **dict.fromkeys(
+        ("aten.vdot.default", "aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default"), _product
+    ),
+}
+
+_CONVOLUTIONS = ("aten.convolution.default", "aten.convolution_backward.default")
+ACCUMULATING = frozenset({*_TERMS, *_CONVOLUTIONS})
+
+
+def _read_as(local: Local) -> str:
+    """Return the format that the profile lets float32 operands of products be read in, "" for their own."""
+    name = local.profile.matmul_input if local.profile is not None else ""
+    return name if local.step.operand_metas[-1].dtype.itemsize >= 4 else ""
+
+
+def _convolved(step: Step, operands: Sequence[Tensor], local: Local, output: int) -> Terms:
+    """The products of the two tensors that a result is made of, and its bias; the gradient of a bias is a plain sum."""
+    meta = step.metas[output]
+    size = math.prod(meta.shape) if meta is not None else 0
+    length = sum(operand.numel() for operand in operands) // max(1, size)
+    index = _picked(size, length, operands[0].device)
+    places = registry()[step.name].cone(Call(step, output, index.cpu().numpy(), {}))
+    needed = [_gathered(operand, torch.from_numpy(place)) for operand, place in zip(operands, places, strict=False)]
+    factors = [values for values in needed if values.shape[1]][:2]
+    if len(factors) == 1:
+        return Terms(factors[0], index)
+    terms, name = [factors[0] * factors[1]], _read_as(local)
+    if name:
+        terms.append(narrowed(factors[0], name) * narrowed(factors[1], name))
+    if len(needed) == 3 and needed[2].shape[1] == 1 and "backward" not in step.name:
+        terms = [torch.cat([needed[2], part], 1) for part in terms]
+    return Terms(terms[0], index, products=True, read=terms[-1] if name else None)
+
+
+def _gathered(operand: Tensor, place: Tensor) -> Tensor:
+    """Return the elements at flat indices, 0 where the index is -1: beyond the edge."""
+    place = place.to(operand.device)
+    place = place.unsqueeze(1) if place.dim() == 1 else place
+    values = operand.reshape(-1)[place.clamp(min=0)] if place.numel() else operand.new_zeros(place.shape)
+    return torch.where(place < 0, 0.0, values)
