@@ -1,9 +1,12 @@
 """What these inputs and bounds would show: which faults of a result would lie outside the admissible set.
 
 From mid and bound alone, on at most 8192 elements spread over the tensor: the exact value takes the kernel's place,
-the fault is applied to it, and the element would be flagged where
+the fault is applied to it, the result rounded to the tensor's own format F, in which a kernel returns it, and the
+element would be flagged where
 
-    |fault(mid) - mid| > bound.
+    |RN_F(fault(mid)) - mid| > bound.
+
+So a factor that F is too coarse to show is none: 1.001 x is x again in bfloat16, which an exact copy has to return.
 
 Faults inside a sum are foreseen from the number of its terms. A bound of n u S (S the sum of the terms' magnitudes)
 says S = bound / (n u); two operands of each term rounded to a format of unit roundoff v err by v |t| / sqrt(3) each, in
@@ -50,16 +53,19 @@ def sensitivity(result: Result) -> Sensitivity | None:
     index = spread(result.meta.numel, result.enclosure.mid.device, LIMIT)
     mid, bound = _at(result, index)
     neighbour, other = _at(result, (index + 1) % result.meta.numel)
-    precision = format_of(result.meta.dtype).precision
-    formats = [fmt for fmt in NARROWER.values() if fmt.precision < precision]
-    size = mid.abs()
+    own = format_of(result.meta.dtype)
+    formats = [fmt for fmt in NARROWER.values() if fmt.precision < own.precision]
+
+    def flagged(value: Tensor, limit: Tensor = bound) -> float:
+        return _share((round_to_nearest(value, own) - mid).abs() > limit)
+
     return Sensitivity(
-        rounding={fmt.name: _share((round_to_nearest(mid, fmt) - mid).abs() > bound) for fmt in formats},
-        factors={k: _share(size * 2.0**-k > bound) for k in POWERS},
-        factor_1_001=_share(size * 0.001 > bound),
-        zeroed=_share(size > bound),
-        swapped=_share((neighbour - mid).abs() > torch.minimum(bound, other)),
-        in_sum=_in_sum(result, formats),
+        rounding={fmt.name: flagged(round_to_nearest(mid, fmt)) for fmt in formats},
+        factors={k: flagged(mid * (1 + 2.0**-k)) for k in POWERS},
+        factor_1_001=flagged(mid * 1.001),
+        zeroed=_share(mid.abs() > bound),
+        swapped=flagged(neighbour, torch.minimum(bound, other)),
+        in_sum=_in_sum(result, formats) if bool((bound > 0).any()) else {},
     )
 
 

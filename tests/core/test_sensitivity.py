@@ -68,3 +68,13 @@ def test_insensitive_names_the_tensors_that_could_not_show_a_rounding() -> None:
     assert insensitive(of_matmul(seeded(4, 4), seeded(4, 4)), "float16") == []
     assert insensitive(of_matmul(torch.ones(4, 4), torch.ones(4, 4)), "float16") == ["output"]
     assert insensitive(of_matmul(seeded(4, 4).half(), seeded(4, 4).half()), "float16") is None
+
+
+def test_an_exact_copy_shows_only_what_its_own_format_can_tell_apart() -> None:
+    """1.001 x is x again in bfloat16, and so is a value of float16 in float16: the bound of a copy is zero."""
+    copied = er.reference(lambda x: x.clone())
+    narrow, wide = sensitivity(copied(seeded(64).bfloat16())), sensitivity(copied(seeded(64).half().float()))
+    assert narrow is not None
+    assert wide is not None
+    assert (narrow.factor_1_001, narrow.factors[7] > 0, narrow.zeroed) == (0, True, 1)
+    assert (wide.rounding["float16"], wide.factor_1_001, wide.in_sum) == (0, 1, {})
