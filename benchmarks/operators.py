@@ -1,15 +1,20 @@
 """PyTorch's operator database: its eager forward and gradient as the kernel, the same operator as the reference.
 
     python benchmarks/operators.py --workers 2 [--only REGEX] [--samples 6] [--dtype float32] [--order ORDER]
-        [--json FILE]
+        [--seconds 60] [--json FILE]
+
+SAMPLES 0 means all that an entry has. After SECONDS of its processor time no further sample of an entry is begun;
+an entry that needs four times as long is a timeout.
 
 ORDER is "first" (outputs and gradients), "jvp" (tangents, by PyTorch's forward mode) or "double" (gradients of the
 gradients, by its double backward). Entries that PyTorch itself cannot differentiate so are counted as not applicable.
 
 One line for each differentiable entry: certified, rounded, violated, undecided, unconstrained, unsupported, random...
 An entry is certified when every element of all outputs and gradients of at least three samples (or of all that it has)
-is covered and no element of any sample is violated. It is "rounded" where its 16-bit kernel leaves the admissible set,
-while its float32 kernel on the same values, rounded once, stays inside everywhere: the 16-bit kernel rounds on the way.
+is covered and no element of any sample is violated. The closing lines also count the stricter case: every sample of the
+entry is tried, and every element of all of them is covered. An entry is "rounded" where its 16-bit kernel leaves the
+admissible set, while its float32 kernel on the same values, rounded once, stays inside everywhere: the 16-bit kernel
+rounds on the way.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import argparse
 import collections
 import contextlib
 import json
+import math
 import multiprocessing
 import pathlib
 import re
@@ -83,8 +89,8 @@ def title(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
 
 
-def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Any]:
-    """Yield up to `count` samples whose eager run works, those with elements first."""
+def samples(op: Any, dtype: torch.dtype, count: int = 0) -> Iterator[Any]:
+    """Yield up to `count` samples (0: all) whose eager run works, those with elements first."""
     empty = []
     found = 0
     torch.manual_seed(0)
@@ -103,7 +109,7 @@ def samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Any]:
         found += 1
         if found == count:
             return
-    yield from empty[: count - found]
+    yield from empty[: count - found] if count else empty
 
 
 class NotApplicableError(Exception):
@@ -205,15 +211,20 @@ def _own_memory(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-def judge(op: Any, dtype: torch.dtype, count: int, order: str = "first") -> Entry:
-    """Return the entry's verdict and its reasons."""
+def judge(op: Any, dtype: torch.dtype, count: int, order: str = "first", seconds: float = math.inf) -> Entry:
+    """Return the entry's verdict and its reasons; after `seconds` of processor time no further sample is begun."""
     verdicts: collections.Counter[str] = collections.Counter()
     notes: list[str] = []
+    begun, start = 0, time.process_time()
     for number, sample in enumerate(samples(op, dtype, count)):
+        if time.process_time() - start > seconds:
+            break
+        begun += 1
         verdict, note = _judge_sample(op, sample, order)
         verdicts[verdict] += 1
         if note:
             notes.append(f"sample {number}: {note}")
+    left = sum(1 for _ in samples(op, dtype)) - begun
     verdicts.pop("skipped", None)
     if sum(verdicts.values()) > verdicts["not applicable"]:
         verdicts.pop("not applicable", None)
@@ -223,7 +234,7 @@ def judge(op: Any, dtype: torch.dtype, count: int, order: str = "first") -> Entr
     worst = next(v for v in ORDER if verdicts[v])
     bad = verdicts["violated"] or verdicts["rounded"] or verdicts["error"]
     enough = verdicts["certified"] >= min(3, total) and not bad
-    return {"verdict": "certified" if enough else worst, "samples": dict(verdicts), "notes": notes}
+    return {"verdict": "certified" if enough else worst, "samples": dict(verdicts), "left": left, "notes": notes}
 
 
 def _judge_sample(op: Any, sample: Any, order: str) -> tuple[str, str]:
@@ -251,17 +262,17 @@ def _judge_sample(op: Any, sample: Any, order: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTimeError after this time, and again each second until it is heard."""
+    """Raise OutOfTimeError after this processor time, and again each second until it is heard."""
 
     def over(*_: Any) -> None:
         raise OutOfTimeError
 
-    signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 _ENTRIES: dict[torch.dtype, list[Any]] = {}
@@ -277,19 +288,24 @@ def _one(job: tuple[int, str, int, float, str]) -> Entry:
     op = _ENTRIES[dtype][number]
     start = time.monotonic()
     try:
-        with time_limit(seconds):
-            found = judge(op, dtype, count, order)
+        with time_limit(4 * seconds):
+            found = judge(op, dtype, count, order, seconds)
     except OutOfTimeError:
-        found = {"verdict": "timeout", "notes": [f"more than {seconds} s"], "samples": {}}
+        found = {"verdict": "timeout", "notes": [f"more than {4 * seconds} s"], "samples": {}}
     except Exception as error:
         found = {"verdict": "error", "notes": [f"{type(error).__name__}: {error}"[:300]], "samples": {}}
     return {"name": title(op), "dtype": dtype_name, **found, "seconds": round(time.monotonic() - start, 2)}
 
 
 def _line(found: Entry) -> str:
-    of = f"{found['samples'].get('certified', 0)}/{sum(found['samples'].values())}"
+    of = f"{found['samples'].get('certified', 0)}/{sum(found['samples'].values()) + found.get('left', 0)}"
     note = "; ".join(dict.fromkeys(found["notes"]))[:400]
-    return f"{found['verdict']:14} {found['name']:45} {of:6} {found['seconds']:5} s  {note}\n"
+    return f"{found['verdict']:14} {found['name']:45} {of:9} {found['seconds']:5} s  {note}\n"
+
+
+def complete(entry: Entry) -> bool:
+    """Return True where every sample that the entry has was tried and certified."""
+    return set(entry["samples"]) == {"certified"} and not entry["left"]
 
 
 def missing(found: list[Entry]) -> collections.Counter[str]:
@@ -305,16 +321,17 @@ def main() -> int:
     """Run and print; exit 1 on any violation or error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="regular expression on the entry's name")
-    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--samples", type=int, default=6, help="of an entry, at least 3; 0: all")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--order", choices=list(ORDERS), default="first", help="of the derivatives")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=120.0, help="time limit of one entry")
+    parser.add_argument("--seconds", type=float, default=60.0, help="processor time of one entry")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     start, dtype = time.monotonic(), getattr(torch, options.dtype)
     chosen = [n for n, op in enumerate(entries(dtype)) if re.search(options.only, title(op))]
-    jobs = [(n, options.dtype, max(3, options.samples), options.seconds, options.order) for n in chosen]
+    count = max(3, options.samples) if options.samples else 0
+    jobs = [(n, options.dtype, count, options.seconds, options.order) for n in chosen]
     found = []
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for entry in pool.imap_unordered(_one, jobs):
@@ -323,8 +340,13 @@ def main() -> int:
             sys.stdout.flush()
     totals = collections.Counter(entry["verdict"] for entry in found)
     sys.stdout.write(f"{len(found)} entries: " + ", ".join(f"{totals[v]} {v}" for v in reversed(ORDER) if totals[v]))
+    tried = sum(sum(entry["samples"].values()) for entry in found)
+    left = sum(entry.get("left", 0) for entry in found)
     sys.stdout.write(
-        f"; {time.monotonic() - start:.0f} s\noperations without a rule: {dict(missing(found).most_common())}\n"
+        f"; {time.monotonic() - start:.0f} s\n"
+        f"{sum(map(complete, found))} entries certified in every sample that they have; "
+        f"{sum(entry['samples'].get('certified', 0) for entry in found)} of {tried} samples tried, {left} not tried\n"
+        f"operations without a rule: {dict(missing(found).most_common())}\n"
     )
     if options.json:
         options.json.write_text(json.dumps(sorted(found, key=lambda e: e["name"]), indent=1))

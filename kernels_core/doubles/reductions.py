@@ -181,7 +181,7 @@ def sort(
     have two low parts the wrong way round.
     """
     place, x = call.values[1].mid, _whole(a)
-    if not place.dim():
+    if not place.dim() or not place.shape[dim]:
         return [x, Truth(place, None)]
     found = x.each(lambda part: part.gather(dim, place))
     first, second = (found.narrow(dim, start, place.shape[dim] - 1) for start in (0, 1))
@@ -194,10 +194,17 @@ def sort(
 # Softmax --------------------------------------------------------------------------------------------------------------
 
 
+def _top(x: Tensor, dims: Dims) -> Tensor:
+    """Return the largest element of each row, 0 of a row without elements."""
+    if any(x.shape[d] == 0 for d in dims):
+        return x.sum(dims, keepdim=True)
+    return x.amax(dims, keepdim=True) if dims else x
+
+
 def _shifted(a: Any, dims: Dims) -> tuple[DoubleDouble, DoubleDouble]:
     """Return x - m and m, the largest float64 midpoint of the row."""
     x = _whole(a)
-    top = x.hi.amax(dims, keepdim=True) if dims else x.hi
+    top = _top(x.hi, dims)
     zero = top.new_zeros(())
     shift = DoubleDouble(torch.where(top.isfinite(), top, 0.0), zero, zero)
     found = subtract(x, shift)

@@ -80,16 +80,21 @@ def _narrows(source: torch.dtype, target: torch.dtype) -> bool:
 
 
 def _to_integer(a: Enclosure, dtype: torch.dtype) -> Enclosure:
-    """Truncate toward zero (or test against zero, for booleans); unsure where the enclosure reaches another integer."""
+    """Truncate toward zero (or test against zero, for booleans); unsure where the enclosure reaches another integer.
+
+    What becomes of a NaN or of a number that the integers of `dtype` do not reach is undefined: unsure.
+    """
     if not a.floating:
         return Enclosure(a.mid.to(dtype), None, a.unsure)
     mid = a.mid.to(dtype)
-    if a.bound is None:
-        return Enclosure(mid)
-    low, high = (a.mid - a.bound * DISCRETE).to(dtype), (a.mid + a.bound * DISCRETE).to(dtype)
     if dtype is torch.bool:
-        return Enclosure(mid, None, (a.bound > 0) & (a.mid.abs() <= a.bound * DISCRETE))
-    return Enclosure(mid, None, (a.bound > 0) & ((low != mid) | (high != mid)))
+        unsure = None if a.bound is None else (a.bound > 0) & (a.mid.abs() <= a.bound * DISCRETE)
+        return Enclosure(mid, None, unsure)
+    beyond = ~((a.mid > torch.iinfo(dtype).min - 1.0) & (a.mid < torch.iinfo(dtype).max + 1.0))
+    if a.bound is None:
+        return Enclosure(mid, None, beyond)
+    low, high = (a.mid - a.bound * DISCRETE).to(dtype), (a.mid + a.bound * DISCRETE).to(dtype)
+    return Enclosure(mid, None, beyond | ((a.bound > 0) & ((low != mid) | (high != mid))))
 
 
 def _cast_exact(call: Any, values: Any, *_: Any) -> Any:

@@ -73,17 +73,17 @@ def operand_arguments(step: Step) -> list[int | str]:
 
 def functional(step: Step) -> Callable[..., Any]:
     """Return the operation of a step; for one that reshapes its operand in place, that without side effects."""
-    name = str(step.op)
-    if name in _RESHAPES_IN_PLACE:
-        packet, overload = name.removeprefix("aten.").split(".")
-        return getattr(getattr(torch.ops.aten, packet.rstrip("_")), overload)  # type: ignore[no-any-return]
-    return step.op  # type: ignore[return-value]
+    return _WITHOUT_SIDE_EFFECTS.get(str(step.op), step.op)  # type: ignore[return-value]
 
 
-_RESHAPES_IN_PLACE = (
-    "aten.squeeze_.dim", "aten.squeeze_.default", "aten.squeeze_.dims", "aten.unsqueeze_.default",
-    "aten.transpose_.default", "aten.t_.default",
-)  # fmt: skip
+_WITHOUT_SIDE_EFFECTS: dict[str, Callable[..., Any]] = {
+    "aten.squeeze_.dim": torch.ops.aten.squeeze.dim,
+    "aten.squeeze_.default": torch.ops.aten.squeeze.default,
+    "aten.squeeze_.dims": torch.ops.aten.squeeze.dims,
+    "aten.unsqueeze_.default": torch.ops.aten.unsqueeze.default,
+    "aten.transpose_.default": torch.ops.aten.transpose.int,
+    "aten.t_.default": torch.ops.aten.t.default,
+}
 
 
 def moved(call: Call, indices: Sequence[int | str] = (), scalar: int | None = None) -> list[np.ndarray]:

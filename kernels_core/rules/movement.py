@@ -304,7 +304,5 @@ FAMILY.add(
     _rule("prims.split_dim.default"),
     _rule("prims.cat.default"),
     _rule("prims.rev.default"),
-    _rule("prims.slice.default"),
-    _rule("prims.slice_in_dim.default"),
     _rule("prims.reshape.default"),
 )

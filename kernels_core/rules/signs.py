@@ -9,7 +9,7 @@ import flint
 import torch
 
 from kernels_core.enclosure import Enclosure
-from kernels_core.exact.numbers import Numbers
+from kernels_core.exact.numbers import NotSeparatedError, Numbers
 from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles, integer_value
@@ -92,10 +92,17 @@ def _exponent(n: Numbers, size: Any) -> int:
     return e
 
 
+def _negative(n: Numbers, value: Any) -> bool:
+    """Return True below zero; the sign of a zero is known to the filter alone."""
+    sign = n.sign(n.real(value))
+    if sign == 0:
+        raise NotSeparatedError
+    return bool(sign < 0)
+
+
 def _exact_copysign(n: Numbers, a: Any, b: Any) -> Any:
     def one(x: Any, y: Any) -> Any:
-        size = abs(n.real(x))
-        return -size if (math.copysign(1.0, y) < 0 if isinstance(y, float) else n.sign(n.real(y)) < 0) else size
+        return -abs(n.real(x)) if _negative(n, y) else abs(n.real(x))
 
     return n.each(one, a, b)
 
@@ -112,7 +119,7 @@ FAMILY = Family()
 FAMILY.add(
     _rule("aten.copysign.Tensor", copysign, elementwise_exact(_exact_copysign)),
     _rule("aten.copysign.Scalar", copysign, elementwise_exact(_exact_copysign)),
-    _rule("aten.signbit.default", signbit, elementwise_exact(lambda n, a: n.each(lambda x: n.sign(n.real(x)) < 0, a))),
+    _rule("aten.signbit.default", signbit, elementwise_exact(lambda n, a: n.each(lambda x: _negative(n, x), a))),
     _rule("aten.angle.default", angle, elementwise_exact(_exact_angle)),
     _rule("aten.frexp.Tensor", frexp, _frexp_exact),
 )

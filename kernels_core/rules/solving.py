@@ -168,7 +168,7 @@ def _exact_triangular(call: Any, a: Any, b: Any) -> Any:
 def _exact_triangular_old(call: Any, b: Any, a: Any) -> Any:
     step = call.step
     matrix = triangle_of(a, step.argument(2, "upper", True), step.argument(4, "unitriangular", False))
-    return solve_of(transpose_of(matrix) if step.argument(3, "transpose", False) else matrix, b)
+    return solve_of(transpose_of(matrix) if step.argument(3, "transpose", False) else matrix, b), a
 
 
 def _exact_lu_solve(call: Any, lu: Any, pivots: Any, b: Any) -> Any:

@@ -77,9 +77,11 @@ class LayerNorm(Function):
     @staticmethod
     def forward(ctx, input: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         rows, columns = input.shape
-        y, means, rstds = torch.empty_like(input), torch.empty(rows), torch.empty(rows)
+        y = torch.empty(input.shape, dtype=input.dtype)
+        means, rstds = torch.empty(rows), torch.empty(rows)
         block = triton.next_power_of_2(columns)
-        _layer_norm[(rows,)](input.contiguous(), weight, bias, y, means, rstds, columns, 1e-5, block=block)
+        parameters = weight.contiguous(), bias.contiguous()
+        _layer_norm[(rows,)](input.contiguous(), *parameters, y, means, rstds, columns, 1e-5, block=block)
         ctx.save_for_backward(input, weight, means, rstds)
         return y
 
@@ -87,8 +89,8 @@ class LayerNorm(Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         input, weight, means, rstds = ctx.saved_tensors
         rows, columns = input.shape
-        grad_x, partial = torch.empty_like(input), torch.empty(rows, columns)
-        arguments = (input.contiguous(), weight, grad.contiguous(), means, rstds, grad_x, partial, columns)
+        grad_x, partial = torch.empty(input.shape, dtype=input.dtype), torch.empty(rows, columns)
+        arguments = (input.contiguous(), weight.contiguous(), grad.contiguous(), means, rstds, grad_x, partial, columns)
         _layer_norm_backward[(rows,)](*arguments, block=triton.next_power_of_2(columns))
         return grad_x, partial.sum(0).to(weight.dtype), grad.float().sum(0).to(weight.dtype)
 
@@ -118,7 +120,7 @@ class Softmax(Function):
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
-        grad_x = torch.empty_like(grad)
+        grad_x = torch.empty(grad.shape, dtype=grad.dtype)
         block = triton.next_power_of_2(y.shape[1])
         _softmax_backward[(y.shape[0],)](y, grad.contiguous(), grad_x, y.shape[1], block=block)
         return grad_x

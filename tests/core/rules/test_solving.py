@@ -90,3 +90,8 @@ def test_a_matrix_that_roundings_may_make_singular_leaves_its_solution_unconstra
     function = lambda a, b: torch.linalg.solve_ex(a * 1.1, b)[0]  # noqa: E731
     (result,), (actual,) = evaluate(function, [a, b], gradient=False)
     assert bool((result.verdict(actual) == Element.UNCONSTRAINED).all())
+
+
+def test_triangular_solve_returns_the_triangle_that_it_was_given() -> None:
+    a, b = torch.randn(3, 3).tril() + 3 * torch.eye(3), torch.randn(3, 1)
+    check_rule(lambda b, a: torch.triangular_solve(b, a, upper=False).cloned_coefficient * 1.1, [b, a], F32)
