@@ -182,13 +182,17 @@ def _chosen(
     """Return a where the condition holds, else b.
 
     In the run at kinks, where the condition is unsure, the rule's midpoint stands for no exact value: it is the
-    reference itself, which what follows is measured against.
+    reference itself, which what follows is measured against. Elsewhere the rule's bound spans both sides there, which
+    both must be known for.
     """
     if not call.value.floating:
         either = [d for d in (doubt, doubtful(a), doubtful(b)) if d is not None]
         return Truth(call.value.mid, torch.ones((), dtype=torch.bool) if either else None)
-    found = select(condition, fine(a), fine(b))
+    sides = fine(a), fine(b)
+    found = select(condition, *sides)
     found = found if doubt is None else unknown(found, doubt)
+    if unsure is not None:
+        found = unknown(found, unsure & ~(sides[0].rad + sides[1].rad).isfinite())
     return select(unsure, exactly(call.value.mid), found) if call.local.kinks and unsure is not None else found
 
 

@@ -4,9 +4,18 @@ The rule says what is granted and what is infinite or NaN; the double-double val
 
     |mid + low - exact| <= rad,   mid = RN(mid + low)
 
-so that the rules of later steps see midpoints that are off by half an ulp, whatever cancelled before. Where the rule's
-bound is zero no legal evaluation rounds, float64's own included: the value is exact as it is. Where a double-double
-value is not finite, nothing is known (`rad` is infinite) and float64's midpoint stays.
+so that the rules of later steps see midpoints m that are off by half an ulp, whatever cancelled before. A rule's
+F_m(b), evaluated there, stands for F at the exact value x, |m - x| <= u |m| + rad:
+
+    rad <= t b, t = 2^-26        |f(l) - f(x)| <= F_m(b + rad) + F_m(rad) <= F_m((1 + 2 t) b), as F is star-shaped
+    u |m|                        F_x(b) <= (1 + c u) F_m(b), c the condition of F in m, at most 2^26
+
+So roundings are granted 2^-12 of themselves more (`arithmetic.NEARLY_EXACT`): with C_i the bounds so computed and N_i
+those wanted, C_i >= (1 + 2 t + c u)^(d - i) N_i by induction over d steps, d < 2^12. Where an operand's radius is not
+so small, what is computed from it is not known.
+
+Where the rule's bound is zero no legal evaluation rounds, float64's own included: the value is exact as it is. Where a
+double-double value is not finite, nothing is known (`rad` is infinite) and float64's midpoint stays.
 """
 
 from __future__ import annotations
@@ -26,6 +35,8 @@ from kernels_core.program import Program, Step
 from kernels_core.rules import registry
 
 Tensor = torch.Tensor
+PASSED_ON = ("exactref.factored", "aten._to_copy.default", "prims.convert_element_type.default")  # as they are
+_SMALL = 2.0**-26  # t of the module
 FREE_SIGNS = ("aten._linalg_eigh.default", "aten._linalg_svd.default")
 
 
@@ -70,6 +81,8 @@ def refined(
     step: Step, args: Any, kwargs: Any, operands: list[Enclosure], results: list[Enclosure | None], local: Local
 ) -> list[Enclosure | None]:
     """Return the results of a step, which are those of its rule, with their double-double values."""
+    if step.name not in PASSED_ON and registry()[step.name].bound not in MOVES:
+        args, kwargs, operands = (_narrow(tree) for tree in (args, kwargs, operands))
     values = [value for value in results if value is not None]
     if all(op.low is None and op.rad is None for op in operands) and step.name not in OPERATIONS:
         if all(value.bound is None for value in values):
@@ -87,6 +100,18 @@ def refined(
         return results
     numbers = iter(found if isinstance(found, list) else [found])
     return [None if value is None else joined(value, next(numbers)) for value in results]
+
+
+def _narrow(tree: Any) -> Any:
+    """Return operands of which nothing is known where their radius is more than 2^-26 of their bound."""
+    if isinstance(tree, Enclosure):
+        if not tree.floating or tree.rad is None or tree.bound is None:
+            return tree
+        wide = tree.rad > tree.bound * _SMALL
+        return dataclasses.replace(tree, rad=tree.rad.masked_fill(wide, torch.inf)) if bool(wide.any()) else tree
+    if isinstance(tree, dict):
+        return {key: _narrow(value) for key, value in tree.items()}
+    return type(tree)(map(_narrow, tree)) if isinstance(tree, (list, tuple)) else tree
 
 
 def _integers_about_mid(

@@ -35,6 +35,7 @@ INFLATE = 1 + 2.0**-47
 # What a discrete decision (a comparison, a rounding to an integer) must leave open around a bound: mid may be off
 # by 2^-26 of the bound (filter/run.py).
 DISCRETE = 1 + 2.0**-24
+NEARLY_EXACT = 1 + 2.0**-12  # more of each rounding where midpoints are RN(exact), see doubles/evaluation.py
 FREE_SIGNS = 8  # runs with other signs at most, see free_signs.py
 _SCRATCH = 1 << 19  # elements; what is larger is no tile
 _BY_NAME = {fmt.name: fmt for fmt in FORMATS}
@@ -112,6 +113,8 @@ class Local:
             self._as_declared(self.profile)
         if arithmetic.around_mid:
             self._around_mid()
+        if arithmetic.doubles:
+            self.u, self.u_acc, self.u_sum = (unit * NEARLY_EXACT for unit in (self.u, self.u_acc, self.u_sum))
 
     def _around_mid(self) -> None:
         """Let every rounding be one of the kernel's and one of ours (filter/run.py)."""
