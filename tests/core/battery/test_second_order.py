@@ -306,3 +306,25 @@ def test_a_kernel_of_one_16_bit_format_is_undecided_where_roundings_might_explai
     (row,) = report.battery
     assert row.outcome is Outcome.UNDECIDED, row
     assert "bfloat16 only" in row.evidence
+
+
+class TanhSavedBeforeItsCast(Tanh):
+    """In float32 the saved tensor is the output itself; in 16 bits it is a constant to autograd."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.tanh(wide(x))
+        ctx.save_for_backward(y)
+        return y.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return (wide(grad) * (1 - y * y)).to(grad.dtype)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_what_autograd_does_not_find_in_16_bits_is_no_rounding(dtype):
+    inputs = {"x": seeded(96).to(dtype)}
+    require_caught(TanhSavedBeforeItsCast, "double_backward", inputs, "(None returned)", reference=torch.tanh)
+    assert row_of(TanhSavedBeforeItsCast, "double_backward", {"x": seeded(96)}).outcome is Outcome.PASS
