@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -125,12 +126,14 @@ def run_case(case: Case) -> Outcome:
     except (MemoryError, torch.OutOfMemoryError) as error:
         return Outcome(case, None, f"out of memory: {error}", exits.NOT_DECIDED)
     except Exception as error:
+        if lacking := missing_memory(str(error)):
+            return Outcome(case, None, lacking, exits.NOT_DECIDED)
         text = f"{type(error).__name__}: {error}"
         return Outcome(case, None, text, exits.INTERNAL, "".join(traceback.format_exception(error)).rstrip())
-    if uncompiled := missing_compiler(report):
-        return Outcome(case, None, uncompiled, exits.NOT_DECIDED)
-    code, lacking = judge(report.verdict, case.expect), unshown(report, case.require_sensitivity)
-    return Outcome(case, report, "", exits.worst([code, exits.NOT_DECIDED]) if lacking else code, insensitive=lacking)
+    if lacking := missing_compiler(report) or missing_memory(report.raised.message if report.raised else ""):
+        return Outcome(case, None, lacking, exits.NOT_DECIDED)
+    code, blind = judge(report.verdict, case.expect), unshown(report, case.require_sensitivity)
+    return Outcome(case, report, "", exits.worst([code, exits.NOT_DECIDED]) if blind else code, insensitive=blind)
 
 
 def unshown(report: Report, required: str | None) -> tuple[str, ...]:
@@ -165,6 +168,19 @@ def missing_compiler(report: Report) -> str:
         if error in message:
             return f"torch.compile finds no {name} on this machine\ninstall one, or compile with another backend"
     return ""
+
+
+# How PyTorch's allocators say that there is no more memory; that of the CPU raises a plain RuntimeError.
+_NO_MEMORY = ("DefaultCPUAllocator: ", "out of memory")
+
+
+def missing_memory(message: str) -> str:
+    """Return what to do where an error says that this machine's memory does not suffice; "" for other errors."""
+    if not any(text in message for text in _NO_MEMORY):
+        return ""
+    wanted = re.search(r"allocate (\d+) bytes", message)
+    size = f": {int(wanted[1]) / 2**30:,.1f} GiB at once are not to be had" if wanted else ""
+    return f"out of memory{size}\ngive smaller shapes, or a machine with more memory"
 
 
 def missing_device(device: str) -> str:

@@ -336,6 +336,7 @@ def test_check_of_nothing_says_so(folder: Path, exactref: Call, path: str, messa
         (UnsupportedOperation("aten.foo", "kernels.py:3"), 2),
         (KeyError("bug"), 3),
         (MemoryError(), 4),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), 4),
     ],
 )
 def test_exit_code_follows_the_outcome(
@@ -343,6 +344,13 @@ def test_exit_code_follows_the_outcome(
 ) -> None:
     engine(answer if isinstance(answer, BaseException) else reports.report(reports.row(verdict=answer)))
     assert exactref("gradcheck", "kernels:Square")[0] == code
+
+
+def test_shapes_beyond_the_memory_are_not_decided(folder: Path, engine: Engine, exactref: Call) -> None:
+    engine(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 6480000000000 bytes."))
+    code, out, _ = exactref("gradcheck", "kernels:Square")
+    assert code == 4
+    assert "  out of memory: 6,035.0 GiB at once are not to be had\n  give smaller shapes" in out
 
 
 def test_kernel_that_ends_the_program_never_passes(folder: Path, engine: Engine, exactref: Call) -> None:
