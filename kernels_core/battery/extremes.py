@@ -21,15 +21,15 @@ import torch
 
 from kernels_core.battery.item import Finding
 from kernels_core.battery.judgement import Judgement, one_line
+from kernels_core.battery.natively import run_reference
 from kernels_core.battery.subject import Subject
 from kernels_core.coverage import Element
 from kernels_core.enclosure import Enclosure
-from kernels_core.errors import ExactRefError
+from kernels_core.errors import ExactRefError, UsageError
 from kernels_core.kernel.call import KernelRaisedError, run_kernel
 from kernels_core.reference import Check, Result
 from kernels_core.tracing import trace as tracing
 from kernels_core.tracing.complex_parts import returned_apart
-from kernels_core.tracing.standin import functions_as_forwards
 
 Tensor = torch.Tensor
 Results = Mapping[str, Result]
@@ -54,9 +54,9 @@ class Extremes:
             if [m.shape for m in check.cotangents.values()] != [tuple(g.shape) for g in subject.upstream]:
                 self.left_out.append("outputs have other shapes with these values")
                 return
-            outputs, gradients = run_kernel(subject.function, subject.inputs, check.arguments, check, subject.upstream)
+            outputs, gradients = self._run(check)
             results = _where_defined(check.outputs() if gradients is None else check.both(subject.upstream))
-            pytorch = returned_apart(_pytorch(subject, check), results)
+            pytorch = returned_apart(run_reference(check, subject.upstream), results)
         except ExactRefError as error:
             self.left_out.append(str(error).splitlines()[0])
             return
@@ -71,6 +71,23 @@ class Extremes:
         found = returned_apart({**outputs, **(gradients or {})}, results)
         self._judge(label, found, results, functools.partial(_rounded, check, subject.upstream))
         self._count(found, results)
+
+    def _run(self, check: Check) -> tuple[Found, Found | None]:
+        """Return what the kernel returns; it may raise where PyTorch, running the reference, raises too.
+
+        Raises:
+            UsageError: both raise.
+            KernelRaisedError: the kernel alone does.
+        """
+        subject = self.subject
+        try:
+            return run_kernel(subject.function, subject.inputs, check.arguments, check, subject.upstream)
+        except KernelRaisedError as error:
+            try:
+                run_reference(check, subject.upstream)
+            except KernelRaisedError as other:
+                raise UsageError(f"the reference raises too: {one_line(other.raised.message)}") from error
+            raise
 
     def _judge(self, label: str, found: Found, results: Results, rounded: Callable[[], Results]) -> None:
         wider: Results | None = None
@@ -125,13 +142,6 @@ def _at(subject: Subject, changed: Mapping[str, Tensor]) -> Check:
         if program is not None and program.value_free:
             check.__dict__[name] = program
     return check
-
-
-def _pytorch(subject: Subject, check: Check) -> Found:
-    with functions_as_forwards():
-        own = check.reference.function
-        outputs, gradients = run_kernel(own, check.arguments, check.arguments, check, subject.upstream)
-    return {**outputs, **(gradients or {})}
 
 
 def _rounded(check: Check, upstream: Any) -> Results:

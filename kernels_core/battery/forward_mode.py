@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, one_line
@@ -15,6 +18,24 @@ from kernels_core.report import Outcome
 from kernels_core.tracing.derivatives import load_forward_mode, tangent_name
 
 Tensor = torch.Tensor
+
+
+class _Operators(TorchDispatchMode):
+    """Collects the operators of `torch.library` that run within this; their tangents are lost without a word."""
+
+    def __init__(self, found: set[str]) -> None:
+        """Add their names to `found`."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = found
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation."""
+        if func.namespace not in _PYTORCHS:
+            self.found.add(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+_PYTORCHS = frozenset({"aten", "prims", "prim", "profiler"})
 
 
 def _has_jvp(subject: Subject) -> bool:
@@ -29,11 +50,15 @@ def _forward_mode(subject: Subject) -> Finding:
     function, given = function_class(subject.function), vectors(subject, "")
     if function is not None and not _has_jvp(subject):
         return not_applicable("the Function has no jvp")
+    operators: set[str] = set()
     try:
-        found = _tangents(subject, given)
+        with _Operators(operators):
+            found = _tangents(subject, given)
     except KernelRaisedError as error:
         why = f"raised {one_line(error.raised.message)}"
         return Finding(Outcome.FAIL, why) if _has_jvp(subject) else not_applicable(why)
+    if operators and None in found.values():
+        return not_applicable(f"PyTorch has no forward mode for a custom operator: {', '.join(sorted(operators))}")
     try:
         with reference_derivative():
             results = subject.check.tangents(given)

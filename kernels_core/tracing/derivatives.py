@@ -44,9 +44,24 @@ def trace_vjp(
         arguments: by name.
         wrt: names of the tensors to differentiate.
         forward: the program of the forward, for the shapes of the cotangents.
-        flat: differentiate that program in place of the function.
+        flat: differentiate that program in place of the function; without this where PyTorch cannot differentiate the
+            function because it writes to what its derivative needs, which a Function's forward may do.
     """
-    traced = Primal(function, arguments, wrt, forward, flat)
+    try:
+        return _trace_vjp(Primal(function, arguments, wrt, forward, flat))
+    except TraceError as error:
+        if flat or not writes_to_what_it_needs(error) or _own_operations(forward):
+            raise
+    return _trace_vjp(Primal(function, arguments, wrt, forward, flat=True))
+
+
+def writes_to_what_it_needs(error: BaseException) -> bool:
+    """Return True where PyTorch refused a derivative because a value that it reads was written to."""
+    return "modified by an inplace operation" in str(error)
+
+
+def _trace_vjp(traced: Primal) -> Program:
+    wrt, forward = traced.wrt, traced.forward
 
     def joint(values: list[Tensor], upstream: list[Tensor]) -> Any:
         primal, chosen = traced.primal(values)
@@ -157,6 +172,11 @@ def trace_double_backward(
     return _by_either_route(traced, Primal(function, arguments, wrt, forward), "the second order", flat_only=flat)
 
 
+def _own_operations(program: Program) -> list[str]:
+    """Return the names of the operations that are ours, which PyTorch cannot differentiate."""
+    return [step.name for step in program.steps if step.name.startswith("exactref.")]
+
+
 def _by_either_route(
     trace: Callable[[Primal], Program], traced: Primal, order: str, *, flat_only: bool = False
 ) -> Program:
@@ -168,7 +188,7 @@ def _by_either_route(
         TraceError: neither has.
     """
     reason: TraceError | None = None
-    own = [step.name for step in traced.forward.steps if step.name.startswith("exactref.")]
+    own = _own_operations(traced.forward)
     for flat in (True,) if flat_only else (False, True):
         if flat and own:  # operations of ours have no derivative: autograd would take them for constants
             reason = reason or TraceError(f"{own[0]} cannot be differentiated again")

@@ -8,12 +8,14 @@ differentiated when it is called with a ctx that only remembers. Both styles are
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeGuard
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from kernels_core.tracing.remembered import forgotten
 
@@ -51,6 +53,25 @@ class StandInContext:
         """Accept either."""
 
 
+class OutsideOfAutograd(TorchFunctionMode):
+    """Within this, what cuts a tensor off from autograd does nothing, as in a forward, which autograd does not see.
+
+    That is `detach`, `.data` and `torch.no_grad`. Traced as plain PyTorch, they would make constants of what the
+    forward computes.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the function, unless it only cuts off."""
+        if func in _CUTS_OFF:
+            return args[0]
+        if func is torch._C._set_grad_enabled:
+            return None
+        return func(*args, **(kwargs or {}))
+
+
+_CUTS_OFF = frozenset({torch.Tensor.detach, torch.detach, inspect.getattr_static(torch.Tensor, "data").__get__})
+
+
 def is_function_class(function: Any) -> TypeGuard[type[torch.autograd.Function]]:
     """Return True for a `torch.autograd.Function` class, which is called through `apply`."""
     return isinstance(function, type) and issubclass(function, torch.autograd.Function)
@@ -81,11 +102,12 @@ def _called(function: type[torch.autograd.Function], args: tuple[Any, ...], kwar
     if has_separate_context(function):
         args, kwargs = _with_defaults(function.forward, args, kwargs)  # as `apply` does in this style alone
     context = StandInContext(args)
-    if has_separate_context(function):
-        result = function.forward(*args, **kwargs)
-        function.setup_context(context, args, result)
-    else:
-        result = function.forward(context, *args, **kwargs)
+    with OutsideOfAutograd():
+        if has_separate_context(function):
+            result = function.forward(*args, **kwargs)
+            function.setup_context(context, args, result)
+        else:
+            result = function.forward(context, *args, **kwargs)
     marked = [id(t) for t in context.non_differentiable]
     if not marked:
         return result
@@ -128,7 +150,16 @@ def python_of_operator(operator: Any) -> Callable[..., Any] | None:
     if isinstance(operator, torch._ops.OpOverloadPacket):
         operator = OPDEFS.get(operator._qualified_op_name)
     found = getattr(operator, "_init_fn", None)
-    return None if found is None or found.__module__.partition(".")[0] == "torch" else found
+    return None if found is None or found.__module__.partition(".")[0] == "torch" else _outside_of_autograd(found)
+
+
+def _outside_of_autograd(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with OutsideOfAutograd():
+            return function(*args, **kwargs)
+
+    return called
 
 
 class _Plain:

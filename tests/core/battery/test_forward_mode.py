@@ -7,6 +7,7 @@ import torch
 
 from kernels_core.report import Outcome
 from tests.core.battery.planted import report_of, require_caught, require_left_alone, seeded
+from tests.core.kernel.ways_to_write import operator_inside
 
 
 class Product(torch.autograd.Function):
@@ -119,3 +120,8 @@ def test_a_function_of_pytorchs_operations_has_its_forward_mode_checked():
 
 def test_a_jvp_that_is_wrong_is_a_violation_of_the_case():
     assert str(report_of(ZeroTangent, "forward_mode", INPUTS).verdict) == "violated"
+
+
+def test_a_custom_operator_is_not_held_to_a_forward_mode_that_pytorch_does_not_have():
+    row = require_left_alone(operator_inside(1.0), "forward_mode", {"x": seeded(5)}, Outcome.NOT_APPLICABLE)
+    assert "custom operator: exactref_tests::square_100" in row.evidence

@@ -219,3 +219,20 @@ def test_mixed_values_have_every_shape_and_follow_the_seed(shape: tuple[int, ...
     assert first.shape == shape
     assert torch.equal(first, again)
     assert not first.numel() or not torch.equal(first, other)
+
+
+def test_kernel_that_raises_where_the_reference_raises_is_not_judged() -> None:
+    row = run(torch.linalg.inv, torch.linalg.inv, "values_zeros", torch.randn(4, 4))
+    assert row.outcome is Outcome.NOTED, row
+    assert "the reference raises too: _LinAlgError" in row.evidence
+
+
+def test_kernel_that_alone_raises_fails() -> None:
+    def refuses_zeros(x: Tensor) -> Tensor:
+        if not bool(x.any()):
+            raise ZeroDivisionError("only zeros")
+        return x * x
+
+    row = run(refuses_zeros, lambda x: x * x, "values_zeros")
+    assert row.outcome is Outcome.FAIL, row
+    assert "only zeros" in row.evidence

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels_core.report import Verdict
-from kernels_core.verify import check
+from kernels_core.battery import Settings
+from kernels_core.report import Outcome, Verdict
+from kernels_core.verify import check, verify
 
 
 class OldStyle(torch.autograd.Function):
@@ -103,3 +104,98 @@ def test_apply_works_again_afterwards():
     check(Outer, (torch.randn(2),))
     WrongInner.apply(x).sum().backward()
     assert x.grad.tolist() == [3, 3]
+
+
+def without_grad(x):
+    with torch.no_grad():
+        return torch.sin(x)
+
+
+CUTS = {
+    "detach": lambda x: torch.sin(x.detach()),
+    "torch.detach": lambda x: torch.sin(torch.detach(x)),
+    "data": lambda x: torch.sin(x.data),
+    "no_grad": without_grad,
+}
+
+
+class Sine(torch.autograd.Function):
+    @staticmethod
+    def backward(ctx, g):
+        return torch.cos(ctx.saved_tensors[0]) * g
+
+
+def sine_by(sine, factor=1.0):
+    """Return a Function whose forward is `sine`, its gradient times a factor."""
+
+    class Made(Sine):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return sine(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return Sine.backward(ctx, g) * factor
+
+    return Made
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_what_a_forward_cuts_off_from_autograd_belongs_to_it(cut):
+    x = torch.randn(9)
+    report = check(sine_by(CUTS[cut]), (x,), battery=["double_backward"])
+    assert report.verdict is Verdict.COVERED, report
+    assert report.battery[0].outcome is Outcome.PASS
+    assert check(sine_by(CUTS[cut], 1.01), (x,)).row("grad_x").violated == 9
+
+
+def test_a_reference_that_cuts_off_means_it():
+    x = torch.randn(9)
+    assert check(torch.sin, (x,), reference=CUTS["detach"]).row("grad_x").violated == 9
+
+
+class SoftmaxInPlace(torch.autograd.Function):
+    """Autograd refuses to differentiate this forward: it writes to what the derivative of exp reads."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.detach().clone()
+        y.sub_(y.amax(-1, keepdim=True)).exp_()
+        y.div_(y.sum(-1, keepdim=True))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return y * (g - (g * y).sum(-1, keepdim=True))
+
+
+class WrongSoftmaxInPlace(SoftmaxInPlace):
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return y * g
+
+
+def test_a_forward_that_writes_to_what_its_derivative_reads_is_a_reference():
+    x = torch.randn(3, 5)
+    settings = Settings(free=["x"])
+    report = verify(SoftmaxInPlace, {"x": x}, battery=["grad_output_values", "values_uniform"], settings=settings)
+    assert report.verdict is Verdict.COVERED, report
+    assert {row.outcome for row in report.battery} == {Outcome.PASS}
+    assert check(WrongSoftmaxInPlace, (x,)).row("grad_x").violated
+
+
+def test_an_operators_code_runs_outside_of_autograd():
+    @torch.library.custom_op("exactref_tests::detached_sine", mutates_args=())
+    def sine(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x.detach())
+
+    sine.register_fake(torch.empty_like)
+    sine.register_autograd(
+        lambda ctx, g: torch.cos(ctx.saved_tensors[0]) * g,
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
+    assert check(sine, (torch.randn(9),)).covered
