@@ -29,10 +29,21 @@ from kernels_core.kernel.modules import as_kernel
 from kernels_core.preparation import prepared, reference_of, with_parameters
 from kernels_core.profiles.knobs import Given
 from kernels_core.reference import Check, Result
-from kernels_core.report import Arithmetic, BatteryRow, InputReport, Raised, Report, TensorReport, Verdict, summary
+from kernels_core.report import (
+    Arithmetic,
+    BatteryRow,
+    Consistency,
+    InputReport,
+    Raised,
+    Report,
+    TensorReport,
+    Verdict,
+    summary,
+)
 from kernels_core.rows import rows_of
 from kernels_core.tracing import trace as tracing
 from kernels_core.tracing.complex_parts import returned_apart
+from kernels_core.weakest.rows import consistent
 
 __all__ = ["assert_covered", "check", "prepared", "summary", "verify", "with_parameters"]
 
@@ -76,7 +87,8 @@ def verify(
         battery: "all", "none" or names of items of the contract battery.
         settings: of the battery; by default families of values are drawn within the range of the given ones.
         audit: say what a pass shows: the sensitivity, and the precision audit, which can make a covered tensor suspect.
-        diagnose: say more of a violation than its values show: hypotheses that need the reference, and the line.
+        diagnose: say more of a violation than its values show: hypotheses that need the reference, and the line; with
+            `audit`, the arithmetic that would cover it.
 
     Raises:
         ExactRefError: a mistake of the caller (an untraceable reference, a wrong shape); never a fault of the kernel.
@@ -88,12 +100,16 @@ def verify(
     rows: list[TensorReport] = []
     raised: Raised | None = None
     notes: tuple[str, ...] = ()
+    likely: tuple[Consistency, ...] = ()
     tested: tuple[BatteryRow, ...] = ()
     try:
         _trace(function, inputs, check, own=reference is None)
         call = _call(function, inputs, check, list(grads) if grads is not None else draw_upstream(check, seed))
         notes = call.notes
         rows = _decided(call, audit, diagnose)
+        likely = (
+            consistent(rows, check, call.results, call.returned, call.differentiated, call.cost) if diagnose else ()
+        )
         if items and call.gradients is not None:
             chosen = dataclasses.replace(settings or contract.Settings(ranged=True), insist=_asks_for_a_family(battery))
             tested = contract.run(_subject(call, rows, chosen, seed, kinks), items, time.monotonic() - start)
@@ -103,7 +119,7 @@ def verify(
         name=name or title_of(function), function=title_of(function), reference=check.reference.name,
         inputs=tuple(_inputs(check)), tensors=tuple(rows), raised=raised, seed=seed,
         profile=check.profile.title, arithmetic=_arithmetic(check), device=str(check.device),
-        seconds=time.monotonic() - start, notes=notes, battery=tested,
+        seconds=time.monotonic() - start, notes=notes, battery=tested, consistent=likely,
     )  # fmt: skip
 
 
@@ -119,6 +135,13 @@ class _Call:
     gradients: Mapping[str, Tensor | None] | None
     notes: tuple[str, ...]
     results: Mapping[str, Result] = dataclasses.field(default_factory=dict)
+    returned: Mapping[str, Tensor | None] = dataclasses.field(default_factory=dict)
+    cost: float = 0.0  # CPU time of what gave the results
+
+    @property
+    def differentiated(self) -> list[Tensor] | None:
+        """The upstream gradients, None where no gradients were asked for."""
+        return None if self.gradients is None else self.upstream
 
 
 def _call(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check, upstream: list[Tensor]) -> _Call:
@@ -138,11 +161,11 @@ def _decided(call: _Call, audit: bool, diagnose: bool) -> list[TensorReport]:
     check, clock = call.check, time.process_time()
     call.results = results = check.outputs() if call.gradients is None else check.both(call.upstream)
     outputs, gradients = returned_apart(call.outputs, results), returned_apart(call.gradients or {}, results)
-    returned = {**outputs, **gradients}
+    call.returned, call.cost = {**outputs, **gradients}, time.process_time() - clock
     again = functools.partial(rerun, call.function, call.inputs, check, call.upstream)
-    setting = Setting(check, call.upstream, results, returned, again, call.function, time.process_time() - clock)
+    setting = Setting(check, call.upstream, results, call.returned, again, call.function, call.cost)
     rows = rows_of(results, outputs, gradients, setting if diagnose and not check.has_complex else None)
-    return audited(rows, check, call.upstream, results, returned) if audit else rows
+    return audited(rows, check, call.upstream, results, call.returned) if audit else rows
 
 
 def _subject(

@@ -83,7 +83,7 @@ def _heading(report: Report) -> Iterator[str]:
     yield f"{report.function} against {report.reference}"
     yield "inputs: " + ", ".join(f"{given.name} {given.text}" for given in report.inputs)
     yield from report.notes
-    if report.arithmetic.reason and report.arithmetic.knobs:
+    if report.arithmetic.reason and report.profile != "ieee":
         yield f"profile {report.arithmetic.reason}"
     yield f"seed {report.seed}, {report.granted}, device {report.device}, {report.seconds:.2f} s"
 

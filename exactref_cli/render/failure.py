@@ -32,6 +32,8 @@ def show(console: Console, report: Report, row: TensorReport, repeat: str) -> No
         console.print(Text(f"  {line}"))
     for line in _blame(report, row):
         console.print(Text(f"  {line}"))
+    for line in _consistency(report, row):
+        console.print(Text(folded(console, line)))
     for line in _hints(report, row):
         console.print(Text(folded(console, line)))
     failed = [other for other in report.tensors if other.failure is not None]
@@ -59,6 +61,15 @@ def _blame(report: Report, row: TensorReport) -> Iterator[str]:
         where = f": {blame.place}" if blame.place else ""
         yield blame.verdict + where + (f", from line {callers}" if callers else "")
         yield from (f"    {part}" for part in (blame.text, blame.reason) if part)
+
+
+def _consistency(report: Report, row: TensorReport) -> Iterator[str]:
+    """Yield which arithmetic would cover the tensor, under the first of the tensors that it would cover."""
+    for found in report.consistent:
+        if row.name == found.tensors[0]:
+            which = f"{' and '.join(found.tensors)}: " if len(found.tensors) > 1 else ""
+            declared = f" (--profile {' or '.join(found.profiles)})" if found.profiles else ""
+            yield f"{which}{found.text}{declared}"
 
 
 def _hints(report: Report, row: TensorReport) -> Iterator[str]:

@@ -13,6 +13,7 @@ from kernels_core.formats import round_to_nearest as rounded
 from kernels_core.tracing.arguments import cotangent_name, with_tensors
 
 Tensor = torch.Tensor
+PREFIX = "another precision"
 TF32 = Format("tf32", torch.float32, 11, -126, 127, FLOAT32.max_finite)
 _NARROW = (FLOAT32, FLOAT16, TF32, BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2)
 
@@ -32,8 +33,8 @@ def _result_rounded(evidence: Evidence) -> Iterator[Candidate]:
             # A value of the wider format is one of the narrower by chance with probability 2^-(bits between).
             bits = float((format_of(evidence.actual.dtype).precision - fmt.precision) * len(telling))
             wide = evidence.bound + fmt.unit_roundoff * (evidence.mid.abs() + evidence.bound) + fmt.eta
-            yield Candidate(f"another precision: {{count}} rounded to {fmt.name}", evidence.mid, wide, known=bits)
-            yield Candidate(f"another precision: {{count}} {fmt.name} values, off by more than one rounding to it",
+            yield Candidate(f"{PREFIX}: {{count}} rounded to {fmt.name}", evidence.mid, wide, known=bits)
+            yield Candidate(f"{PREFIX}: {{count}} {fmt.name} values, off by more than one rounding to it",
                             evidence.mid, torch.full_like(evidence.mid, torch.inf), known=bits)  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def _with_rounded(
         how = f"{fmt.name}{' by truncation' if truncated else ''}"
         if fmt is FLOAT16 and all(torch.equal(narrow[n], _narrowed(given[n], TF32, False)) for n in names):
             how += " or tf32, which is the same for these values"
-        sentence = f"another precision: {{count}} those of {' and '.join(names)} rounded to {how}"
+        sentence = f"{PREFIX}: {{count}} those of {' and '.join(names)} rounded to {how}"
         yield Candidate(sentence, found.mid, found.bound_or_zero())
 
 

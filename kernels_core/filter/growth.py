@@ -56,8 +56,13 @@ def growth(profile: Profile, n: int, u: float, more: int = 0) -> float:
     if steps < paths:
         smallest = min(smallest, _power(steps, u))
     if profile.probabilistic and steps:
-        smallest = min(smallest, math.expm1((LAMBDA * math.sqrt(steps) * u + steps * u * u) / (1 - u)))
+        smallest = min(smallest, probable(steps, u))
     return smallest
+
+
+def probable(steps: int, u: float, deviations: float = LAMBDA) -> float:
+    """Return what h roundings exceed with probability at most 2 exp(-lambda^2 / 2)."""
+    return math.expm1((deviations * math.sqrt(steps) * u + steps * u * u) / (1 - u))
 
 
 def _power(steps: int, u: float) -> float:

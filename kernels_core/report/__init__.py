@@ -1,6 +1,6 @@
 """What a verification found, as plain data: every renderer (table, JSON, failure screen) reads only this."""
 
-from kernels_core.report.case import Arithmetic, BatteryRow, InputReport, Raised, Report
+from kernels_core.report.case import Arithmetic, BatteryRow, Consistency, InputReport, Raised, Report
 from kernels_core.report.tensors import (
     SUSPECT_BITS,
     Blame,
@@ -18,6 +18,7 @@ __all__ = [
     "Arithmetic",
     "BatteryRow",
     "Blame",
+    "Consistency",
     "Element",
     "Failure",
     "InputReport",

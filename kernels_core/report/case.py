@@ -65,6 +65,23 @@ class Arithmetic:
 
 
 @dataclasses.dataclass(frozen=True)
+class Consistency:
+    """The least generous arithmetic that would cover violated tensors.
+
+    Attributes:
+        tensors: by name.
+        profiles: as specs and commands write them; several where none grants less than the others, () for none.
+        text: "consistent with tf32 inputs", "consistent with none of the arithmetic profiles", or why none was tried.
+        decided: False where not every profile was tried.
+    """
+
+    tensors: tuple[str, ...]
+    profiles: tuple[str, ...]
+    text: str
+    decided: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The whole verification of one case.
 
@@ -78,6 +95,7 @@ class Report:
         notes: lines such as what was chosen, which warnings hold.
         battery: the rows of the contract battery, empty where it was not asked for.
         arithmetic: what the profile is made of, and why it is this one.
+        consistent: what arithmetic the violated tensors are consistent with; () where they are explained otherwise.
     """
 
     name: str
@@ -93,6 +111,7 @@ class Report:
     notes: tuple[str, ...] = ()
     battery: tuple[BatteryRow, ...] = ()
     arithmetic: Arithmetic = dataclasses.field(default_factory=Arithmetic)
+    consistent: tuple[Consistency, ...] = ()
 
     @property
     def granted(self) -> str:

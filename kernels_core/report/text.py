@@ -22,5 +22,6 @@ def summary(report: Report) -> str:
                 lines.append(f"    {list(e.index)}: got {e.actual!r}, admissible {admissible}, exact {e.exact!r}")
         if found.note:
             lines.append(f"    {found.note}")
+    lines += [f"  {', '.join(found.tensors)}: {found.text}" for found in report.consistent]
     lines += [f"  battery {row.name}: {row.outcome}: {row.evidence}" for row in report.battery]
     return "\n".join(lines)

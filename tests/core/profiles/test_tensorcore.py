@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from kernels_core.check import Check
+from kernels_core.coverage import Element
 from kernels_core.reference import reference
 from tests.core.profiles import simulated
 
@@ -63,7 +64,7 @@ def uses(
     return float((off / result.enclosure.bound_or_zero().clamp(min=1e-300)).max())
 
 
-@pytest.mark.parametrize("inner", [1, 5, 16, 40, 300])
+@pytest.mark.parametrize("inner", [1, 2, 3, 16, 40, 300])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("profile", GENERATIONS)
 def test_chain_of_blocks_is_covered(profile: str, kind: str, inner: int) -> None:
@@ -83,6 +84,19 @@ def test_chains_added_in_float32_and_an_addend_at_last_are_covered(profile: str,
     parts = simulated.chains(a, b, n, 2 * n, fraction=fraction, output=output, smallest=-14)
     uses(profile, torch.float16, a, b, None, parts)
     uses(profile, torch.float16, a, b, c, (parts.astype(np.float32) + c.astype(np.float32)).astype(np.float64))
+
+
+@pytest.mark.parametrize("profile", GENERATIONS)
+def test_accumulator_of_three_bits_less_is_violated(profile: str) -> None:
+    n, fraction, output = GENERATIONS[profile]
+    small = 2.0 ** (17 - fraction)  # of which the instruction keeps 2 bits beside 2^15, and the narrower one none
+    a = (small * np.random.default_rng(0).uniform(1, 2, (ROWS, 127))).astype(np.float16).astype(np.float64)
+    a[:, 0] = 2.0**15
+    numbers = {"fraction": fraction - 3, "output": output - 3, "smallest": -14}
+    found = simulated.chain(a, np.ones_like(a), np.zeros(ROWS), n, **numbers)
+    given = {"a": torch.from_numpy(a).float()[:, None], "b": torch.ones(ROWS, 127, 1)}
+    result = Check(product, given, profile=profile).outputs()["output"]
+    assert bool((result.verdict(torch.from_numpy(found).float()[:, None, None]) == Element.VIOLATED).all())
 
 
 @pytest.mark.parametrize("kind", KINDS)
