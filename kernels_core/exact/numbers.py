@@ -122,16 +122,16 @@ class Numbers:
         return _is_nan(value)
 
     def less(self, a: Any, b: Any) -> bool:
-        """Return a < b, decided (NaN compares false)."""
+        """Return a < b, decided (NaN compares false); a value is not below itself, which no ball can tell."""
         if a < b:
             return True
-        if a >= b or _is_nan(a) or _is_nan(b):
+        if a is b or a >= b or _is_nan(a) or _is_nan(b):
             return False
         raise NotSeparatedError
 
     def equal(self, a: Any, b: Any) -> bool:
-        """Return a == b, decided (NaN is equal to nothing)."""
-        if a == b:
+        """Return a == b, decided (NaN is equal to nothing); a value is equal to itself, which no ball can tell."""
+        if a == b or (a is b and not _is_nan(a)):
             return True
         if a < b or a > b or _is_nan(a) or _is_nan(b):
             return False

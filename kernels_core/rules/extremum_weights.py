@@ -69,16 +69,16 @@ def _weight_cone(call: Any) -> list[np.ndarray]:
 
 
 def _weight_exact(call: Any, values: Any) -> Any:
-    """The element itself comes first, then its group, itself included, with which no ball can be compared."""
+    """The element itself comes first, then its group."""
     n, sign = call.numbers, call.step.kwargs["sign"]
 
     def share(row: Any) -> Any:
-        own, group = row[0], [v for v in row[1:] if v is not row[0]]
-        if any(n.is_nan(v) for v in row):
+        own, group = row[0], row[1:]
+        if any(n.is_nan(v) for v in group):
             return n.of(math.nan)
         if any(n.less(own, v) if sign > 0 else n.less(v, own) for v in group):
             return n.real(0)
-        return n.real(1) / (1 + sum(n.equal(own, v) for v in group))
+        return n.real(1) / sum(n.equal(own, v) for v in group)
 
     return np.array([share(row) for row in values], dtype=object)
 
