@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import flint
 import numpy as np
 import torch
 
@@ -21,6 +22,7 @@ from kernels_core.exact.numbers import NotRationalError, NotSeparatedError, Numb
 from kernels_core.filter.saturation import limited_exactly
 from kernels_core.program import Meta, Program, Ref, Step
 from kernels_core.rules import registry
+from kernels_core.rules.cones import broadcast_cone
 
 Index = Any  # numpy int64 array of flat indices
 
@@ -176,7 +178,26 @@ class Cone:
             values = limited_exactly(values, call.meta.dtype, numbers)
         if numbers.rational and any(_bits(v) > self.budget.rational_bits for v in values.flat):
             raise NotRationalError
-        return values.reshape(node.index.shape)
+        values = values.reshape(node.index.shape)
+        elementwise = registry()[step.name].cone is broadcast_cone and not numbers.rational
+        return _shared(values, operands) if elementwise and operands else values
+
+
+def _shared(values: Objects, operands: list[Objects]) -> Objects:
+    """Return the values, one object for all that come from the same operands: balls cannot tell that they are equal."""
+    if any(len(given) != len(values) for given in operands):
+        return values
+    first: dict[tuple[Any, ...], Any] = {}
+    keys = [tuple(_identity(v) for v in given) for given in zip(*operands, strict=True)]
+    shared = np.empty(len(values), dtype=object)
+    shared[:] = [first.setdefault(key, value) for key, value in zip(keys, values, strict=True)]
+    return shared
+
+
+def _identity(value: Any) -> Any:
+    """Return what only the same number has: exact ones by value, balls by themselves (they live as long as a cone)."""
+    exact = isinstance(value, flint.arb) and value.is_exact() and value.is_finite()
+    return value.man_exp() if exact else id(value) if isinstance(value, flint.arb) else (type(value), str(value))
 
 
 def _bits(value: Any) -> int:

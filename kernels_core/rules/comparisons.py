@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
+from kernels_core.program import replace_refs
 from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.record import Family, Rule
@@ -168,6 +170,21 @@ _or = _truths(lambda x, y: x or y)
 _xor = _truths(lambda x, y: x != y)
 
 
+def _by_torch(call: Any, *operands: Any) -> Any:
+    """Integers are exact in PyTorch's own operation, which drops the bits beyond the dtype."""
+    given = iter(zip(operands, call.step.operand_metas, strict=True))
+
+    def tensor(_: Any) -> torch.Tensor:
+        values, meta = next(given)
+        return torch.tensor([int(v) for v in values], dtype=meta.dtype)
+
+    return np.array(call.step.op(*replace_refs(call.step.args, tensor)).tolist(), dtype=object)
+
+
+def _shift(name: str) -> Rule:
+    return Rule(f"aten.{name}", logic, broadcast_cone, _by_torch, elementwise_tiles)
+
+
 def _bits(function: Callable[[Any, Any], Any]) -> Any:
     return lambda n, a, b: n.each(function, a, b)
 
@@ -197,6 +214,8 @@ FAMILY.add(
     _rule("bitwise_xor.Tensor", logic, _bits(lambda x, y: x ^ y)),
     _rule("bitwise_xor.Scalar", logic, _bits(lambda x, y: x ^ y)),
     _rule("bitwise_not.default", logic, lambda n, a: n.each(lambda x: not x if isinstance(x, bool) else ~x, a)),
+    *(_shift(f"__{way}shift__.{kind}") for way in ("l", "r") for kind in ("Scalar", "Tensor")),
+    *(_shift(f"bitwise_{way}_shift.{kind}") for way in ("left", "right") for kind in ("Tensor_Scalar", "Tensor")),
     _rule("isnan.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "nan", a)),
     _rule("isinf.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "infinite", a)),
     _rule("isfinite.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "finite", a)),

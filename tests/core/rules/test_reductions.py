@@ -167,3 +167,12 @@ def test_the_largest_of_one_irrational_value_needs_no_comparison_in_the_exact_ti
     cone = Cone(result.source.program, "grad_x", np.arange(3), result.source.inputs, result.source.integers, Budget())
     for value, ball in zip((1, 2, 4), cone.evaluate(Numbers(128)), strict=True):
         assert ball.overlaps(value / flint.arb(21).sqrt())
+
+
+def test_equal_irrational_values_tie_in_the_exact_tier():
+    x = torch.tensor([[0.5, 0.25, 0.5]], dtype=torch.float64)
+    grad = torch.ones(1, dtype=torch.float64)
+    result = reference(lambda x: (x.exp() - x.sin()).amax(-1)).backward(x, grad)["grad_x"]
+    cone = Cone(result.source.program, "grad_x", np.arange(3), result.source.inputs, result.source.integers, Budget())
+    share = (flint.arb(0.5).exp() - flint.arb(0.5).cos()) / 2
+    assert all(ball.overlaps(e) for ball, e in zip(cone.evaluate(Numbers(128)), (share, 0 * share, share), strict=True))
