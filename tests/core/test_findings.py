@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fractions
+
 import pytest
 import torch
 
 from kernels_core.coverage import Element
+from kernels_core.formats import FORMATS
 from kernels_core.reference import reference
 from kernels_core.report import Outcome
 from kernels_core.verify import verify
@@ -100,3 +103,13 @@ def test_finding_in_kron_fails_and_a_product_does_not():
     assert row.outcome is Outcome.FAIL, row
     (row,) = verify(torch.matmul, inputs, battery=["changed_in_place"]).battery
     assert row.outcome is Outcome.PASS, row
+
+
+@pytest.mark.parametrize("fmt", [fmt for fmt in FORMATS if fmt.dtype.itemsize == 1], ids=lambda fmt: fmt.name)
+def test_finding_in_the_eps_of_float8_e5m2fnuz_is_the_only_wrong_one_of_8_bit(fmt):
+    values = torch.arange(256, dtype=torch.uint8).view(fmt.dtype).double()
+    after_one = fractions.Fraction(values[values > 1].min().item()) - 1
+    assert after_one == fractions.Fraction(2 * fmt.unit_roundoff)
+    given = torch.finfo(fmt.dtype)
+    assert (given.eps == after_one) == (fmt.dtype is not torch.float8_e5m2fnuz)
+    assert (given.max, given.smallest_normal) == (fmt.max_finite, fmt.smallest_normal)
