@@ -50,6 +50,7 @@ BINARY = (
 
 Make = Callable[[torch.dtype], tuple[Any, ...]]
 WHOLE = torch.tensor([0, 1, 2, 3, 5, -7])
+PLACES = torch.tensor([3, 0, 1, 2, 7, 4])
 COINS = torch.tensor([True, False, True])
 
 
@@ -71,11 +72,19 @@ X, Y, ROW, CUBE = drawn(3, 4), drawn(3, 4, seed=1), drawn(5), drawn(2, 3, 4)
 PADDED = {2: drawn(1, 2, 3, 4), 3: drawn(1, 2, 3, 3, 3)}
 INDEX = torch.tensor([[0, 2, 1, 0], [1, 1, 0, 2]])
 OTHERS: Mapping[str, Make] = {
+    "aten.__lshift__.Scalar": _given(WHOLE, 3),
+    "aten.__lshift__.Tensor": _given(WHOLE, PLACES),
+    "aten.__rshift__.Scalar": _given(WHOLE, 1),
+    "aten.__rshift__.Tensor": _given(WHOLE, PLACES),
     "aten._reshape_copy.default": _given(X, [2, 6]),
     "aten.argmax.default": _given(X, 1),
     "aten.argmin.default": _given(X, 0),
     "aten.bitwise_and.Scalar": _given(WHOLE, 3),
+    "aten.bitwise_left_shift.Tensor": _given(WHOLE, PLACES),
+    "aten.bitwise_left_shift.Tensor_Scalar": _given(WHOLE, 3),
     "aten.bitwise_or.Scalar": _given(WHOLE, 4),
+    "aten.bitwise_right_shift.Tensor": _given(WHOLE, PLACES),
+    "aten.bitwise_right_shift.Tensor_Scalar": _given(WHOLE, 1),
     "aten.bitwise_xor.Scalar": _given(WHOLE, 5),
     "aten.bitwise_xor.Tensor": _given(WHOLE, WHOLE.flip(0)),
     "aten.bucketize.Scalar": _given(0.25, ROW.sort().values),

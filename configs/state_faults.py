@@ -133,3 +133,43 @@ class SumsInTheOrderOfArrival(RowSums):
 def row_sums(x):
     """Return the sum of each row."""
     return x.sum(-1)
+
+
+def mean_of_kept_rows(x, index, ignore_index=-100):
+    """Return the mean of one element per row, rows whose index is `ignore_index` left out."""
+    keep = index != ignore_index
+    picked = x.gather(1, torch.where(keep, index, 0)[:, None])[:, 0]
+    return torch.where(keep, picked, 0).sum() / keep.sum()
+
+
+class MeanOfKeptRows(Function):
+    """A correct kernel: the mean of one element per row."""
+
+    @staticmethod
+    def forward(ctx, x, index, ignore_index=-100):
+        """Return the mean over the rows that are kept."""
+        ctx.save_for_backward(index)
+        ctx.shape, ctx.ignore_index = x.shape, ignore_index
+        return mean_of_kept_rows(x, index, ignore_index)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return grad over the number of rows kept, at the element of each of them."""
+        (index,) = ctx.saved_tensors
+        keep = index != ctx.ignore_index
+        rows = torch.arange(ctx.shape[0])[keep]
+        found = grad.new_zeros(ctx.shape)
+        found[rows, index[keep]] = grad / keep.sum()
+        return found, None, None
+
+
+class CountsIgnoredRows(MeanOfKeptRows):
+    """ignored_indices: the backward divides by all rows and gives those that are ignored a gradient."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return grad over the number of rows, at one element of each."""
+        (index,) = ctx.saved_tensors
+        found = grad.new_zeros(ctx.shape)
+        found[torch.arange(ctx.shape[0]), torch.where(index == ctx.ignore_index, 0, index)] = grad / ctx.shape[0]
+        return found, None, None

@@ -64,7 +64,7 @@ class Trial:
         if level == "forward":
             return True
         if not outputs or not leaves:
-            return not leaves
+            return False  # without a gradient there is nothing of a backward to accept
         found = torch.autograd.grad(outputs, leaves, [torch.ones_like(t) for t in outputs], allow_unused=True)
         return level == "backward" or all(g is not None for g in found)
 

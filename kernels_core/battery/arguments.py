@@ -1,9 +1,10 @@
-"""Numbers, flags and dimensions at another value than their default: a kernel may take them and not look at them.
+"""Numbers, flags, words and dimensions at another value than their default: a kernel may take and not look at them.
 
 What nobody chose is tried at one other value, where kernel and reference have a parameter of the same name: a flag the
-other way round, a small number (an epsilon) a thousand times as large, another one half as large again. A dimension,
-chosen or not, is also counted from the other end, which asks for the same result. Other integers, such as a number of
-groups, depend on the sizes and are not varied.
+other way round, a small number (an epsilon) a thousand times as large, another one half as large again, a `reduction`
+in each of its words. A dimension, chosen or not, is also counted from the other end, which asks for the same result.
+Other integers, such as a number of groups, depend on the sizes and are not varied, nor are other words: the row says
+so.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-
 from kernels_core.battery.item import Finding, Item, not_applicable
-from kernels_core.battery.judgement import Judgement, one_line
+from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.other_inputs import look_again
 from kernels_core.battery.subject import Subject
-from kernels_core.errors import ExactRefError
 from kernels_core.kernel.callee import signature_or_none
 
+PLAIN = (bool, int, float, str)
 DIMENSIONS = ("dim", "axis")
+WORDS = {"reduction": ("mean", "sum", "none"), "approximate": ("none", "tanh")}  # as PyTorch's own functions spell them
 SMALL = 1e-2  # a number below this is taken for an epsilon
 MOST = 8  # other values that are run; each is a check of its own
 
 
 def _arguments(subject: Subject) -> Finding:
     defaults, judgement = _defaults(subject), Judgement(subject)
-    plain = {n: v for n, v in subject.inputs.items() if isinstance(v, (bool, int, float))}
+    plain = {n: v for n, v in subject.inputs.items() if isinstance(v, PLAIN)}
     values = {**defaults, **plain}
     if not values:
-        return not_applicable("there are no numbers, flags or dimensions")
+        return not_applicable("there are no numbers, flags, words or dimensions")
     varied: dict[str, bool] = dict.fromkeys(values, False)
     tried = [(name, other) for name, value in values.items() for other in _others(subject, name, value, defaults)]
     for name, other in tried[:MOST]:
-        varied[name] |= _look_at(judgement, name, other)
+        label = f"{name}={other:.6g}" if isinstance(other, float) else f"{name}={other}"
+        varied[name] |= look_again(judgement, label, {**subject.inputs, name: other})
     rest = [name for name, done in varied.items() if not done]
     left_out = [f"not varied: {', '.join(rest)}"] if rest else []
-    if not judgement.done and not judgement.faults:
-        return not_applicable("; ".join(left_out))
-    return judgement.finding("; ".join([", ".join(judgement.done), *left_out]))
+    ran = [", ".join(judgement.done)] if judgement.done else []
+    return judgement.finding("; ".join([*ran, *left_out]), noted=not ran)
 
 
 def _defaults(subject: Subject) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _defaults(subject: Subject) -> dict[str, Any]:
     if own is None:
         return {}
     shared = [p for name, p in own.parameters.items() if name in other.parameters]
-    return {p.name: p.default for p in shared if isinstance(p.default, (bool, int, float))}
+    return {p.name: p.default for p in shared if isinstance(p.default, PLAIN)}
 
 
 def _others(subject: Subject, name: str, value: Any, defaults: Mapping[str, Any]) -> Iterator[Any]:
@@ -59,6 +60,8 @@ def _others(subject: Subject, name: str, value: Any, defaults: Mapping[str, Any]
         yield from _dimensions(value, rank, chosen=chosen)
     elif isinstance(value, bool) and not chosen:
         yield not value
+    elif isinstance(value, str) and not chosen:
+        yield from (word for word in WORDS.get(name, ()) if word != value)
     elif isinstance(value, float) and not chosen:
         yield value * 1000 if 0 < abs(value) < SMALL else value * 1.5 or 0.5
 
@@ -69,24 +72,4 @@ def _dimensions(value: int, rank: int, *, chosen: bool) -> Iterator[int]:
         yield from (dim for dim in range(rank) if dim not in (value, value + rank))
 
 
-def _look_at(judgement: Judgement, name: str, value: Any) -> bool:
-    """Verify one value; return False where the reference has none for it."""
-    subject, label = judgement.subject, f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
-    try:
-        report = subject.again({**subject.inputs, name: value}, wrt=list(subject.wrt))
-    except (ExactRefError, torch.OutOfMemoryError):
-        return False
-    if report.raised is not None:
-        judgement.refusals.append(f"{label}: {report.raised.phase} raised {one_line(report.raised.message)}")
-        return True
-    judgement.done.append(label)
-    for row in report.tensors:
-        if row.violated and row.name not in subject.violated:
-            where = f", {row.failure.pattern}" if row.failure is not None else f", {row.note}" if row.note else ""
-            judgement.fault(f"{label}: {row.violated} of {row.elements} elements of {row.name} violated{where}")
-        elif row.undecided or row.unconstrained:
-            judgement.remark(f"{label}: {row.undecided + row.unconstrained} elements of {row.name} not decided")
-    return True
-
-
-ITEMS = (Item("arguments", "numbers, flags and dimensions that have another value than their default", _arguments),)
+ITEMS = (Item("arguments", "numbers, flags, words and dimensions at another value than their default", _arguments),)

@@ -112,6 +112,19 @@ def test_backward_that_reads_values_is_tried_on_real_tensors() -> None:
     assert found(case("B49", "Wrong")) == found(case("B49", "Right"))
 
 
+class ThroughNumpy(WrongMatmul):
+    """The backward leaves PyTorch, which no fake tensor can; integers would be taken, and have no gradient."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        A, B = ctx.saved_tensors
+        return torch.from_numpy(grad.numpy() @ B.numpy().T), A.T @ grad
+
+
+def test_integers_are_no_way_around_a_backward_that_fake_tensors_cannot_run() -> None:
+    assert found(ThroughNumpy) == "A=16x32 B=32x8"
+
+
 @pytest.mark.parametrize(
     ("module", "shapes"),
     [

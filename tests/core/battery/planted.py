@@ -29,7 +29,7 @@ def seeded(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def report_of(function: Kernel, item: str, inputs: Mapping[str, Any], **options: Any) -> Report:
-    settings = Settings(**{key: options.pop(key) for key in ("sizes", "nondet_tol") if key in options})
+    settings = Settings(**{key: options.pop(key) for key in ("sizes", "nondet_tol", "free") if key in options})
     return verify(function, inputs, battery=[item], settings=settings, **options)
 
 
