@@ -14,6 +14,7 @@ from kernels_core.battery import graph
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
+from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.tracing.arguments import call_bound, with_tensors
 from kernels_core.tracing.standin import is_function_class
 
@@ -57,7 +58,19 @@ def _mutation(subject: Subject) -> Finding:
     inputs, state = _again(inputs), _again(state)
     subject.backward(outputs, leaves, list(upstream.values()), retain_graph=True)
     _compare(judgement, "backward", [*inputs, *later, *given, *state, *_not_among(saved, [*inputs, *later])])
+    if not judgement.faults:
+        _look_without_gradient(subject, judgement, meant)
     return judgement.finding("inputs, outputs, upstream gradients, saved tensors and buffers are unchanged")
+
+
+def _look_without_gradient(subject: Subject, judgement: Judgement, meant: set[str]) -> None:
+    """Compare the inputs after a forward of which no gradient is asked: a path of its own in many kernels."""
+    leaves = subject.leaves(())
+    inputs = _watch(leaves, "input ")
+    with _declared_dirty() as dirty, torch.no_grad(), contextlib.suppress(KernelRaisedError):
+        subject.forward(leaves)
+    kept = [one for one in inputs if one.tensor.data_ptr() not in dirty and one.name not in meant]
+    _compare(judgement, "forward under no_grad", kept)
 
 
 def _written_by_reference(subject: Subject) -> set[str]:

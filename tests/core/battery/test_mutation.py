@@ -173,3 +173,15 @@ def test_module_that_writes_to_its_weight_is_caught():
 
 def twice(x):
     return 2 * x
+
+
+def test_input_that_is_written_where_no_gradient_is_asked_is_caught():
+    def fast_where_it_may(x):
+        return x * torch.sigmoid(x) if torch.is_grad_enabled() else x.mul_(torch.sigmoid(x))
+
+    def silu(x):
+        return x * torch.sigmoid(x)
+
+    evidence = "the forward under no_grad writes to input x"
+    require_caught(fast_where_it_may, "mutation", {"x": seeded(4, 5)}, evidence, reference=silu)
+    require_left_alone(silu, "mutation", {"x": seeded(4, 5)}, reference=silu)
