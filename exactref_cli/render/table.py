@@ -17,7 +17,7 @@ _MEASURED = ("max error\n(ulp)", "bound\n(ulp)", "used")
 _PRECISION = "precision\n(bits lost)"
 
 # What a narrow terminal goes without, in this order: counts that are all zero, then what other columns tell as well.
-_DISPENSABLE = ("unconstrained", "undecided", "violated", "elements", "bound\n(ulp)", "dtype")
+_DISPENSABLE = ("unconstrained", "undecided", "violated", "elements", "bound\n(ulp)", "dtype", "used")
 
 
 def coverage(console: Console, rows: Sequence[TensorReport]) -> Table:

@@ -49,7 +49,7 @@ def test_narrow_screen_has_what_matters(monkeypatch: pytest.MonkeyPatch, reports
     assert screen(monkeypatch, reports, 84) == NARROW
 
 
-@pytest.mark.parametrize("columns", [80, 84, 100, 120])
+@pytest.mark.parametrize("columns", [60, 80, 84, 100, 120])
 def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, reports: Any, columns: int) -> None:
     assert max(map(len, screen(monkeypatch, reports, columns).splitlines())) <= columns
 
