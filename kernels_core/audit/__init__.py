@@ -156,7 +156,7 @@ def _native(
         return native.evaluate(part, given, check.profile, narrowed, partial and check.declared_program is None)
 
     try:
-        return _evaluated(check, program, inputs, evaluate)
+        return evaluated(check, program, inputs, evaluate)
     except ExactRefError:
         raise
     except (RuntimeError, NotImplementedError, TypeError):
@@ -169,12 +169,12 @@ def _legal(check: Check, program: Program, inputs: Tensors, samples: Mapping[str
     found = dict.fromkeys(samples, Measures())
     for coherent in (False, True):
         draws = [legal.Evaluation(check.profile, seed, coherent) for seed in range(runs)]
-        several = [_measured(samples, _evaluated(check, program, inputs, draw.evaluate)) for draw in draws]
+        several = [_measured(samples, evaluated(check, program, inputs, draw.evaluate)) for draw in draws]
         found = {n: found[n].largest(Measures.mean_square([one[n] for one in several])) for n in samples}
     return found
 
 
-def _evaluated(check: Check, program: Program, inputs: Tensors, evaluate: Evaluate) -> dict[str, Tensor]:
+def evaluated(check: Check, program: Program, inputs: Tensors, evaluate: Evaluate) -> dict[str, Tensor]:
     """Evaluate the program, and the declared backward from the outputs that this gave."""
     found = evaluate(program, inputs)
     declared = check.declared_program

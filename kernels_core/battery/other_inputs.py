@@ -9,6 +9,7 @@ import torch
 
 from kernels_core.battery.judgement import Judgement, one_line
 from kernels_core.errors import ExactRefError
+from kernels_core.report import Report
 
 
 def look_again(judgement: Judgement, label: str, inputs: Mapping[str, Any]) -> bool:
@@ -19,19 +20,23 @@ def look_again(judgement: Judgement, label: str, inputs: Mapping[str, Any]) -> b
         label: what is different about the inputs.
         inputs: of the kernel, by name.
     """
-    subject = judgement.subject
     try:
-        report = subject.again(inputs, wrt=list(subject.wrt))
+        report = judgement.subject.again(inputs, wrt=list(judgement.subject.wrt))
     except (ExactRefError, torch.OutOfMemoryError):
         return False
+    count(judgement, label, report)
+    return True
+
+
+def count(judgement: Judgement, label: str, report: Report) -> None:
+    """Count a verification at other inputs: what it refused, found violated for the first time, or left open."""
     if report.raised is not None:
         judgement.refusals.append(f"{label}: {report.raised.phase} raised {one_line(report.raised.message)}")
-        return True
+        return
     judgement.done.append(label)
     for row in report.tensors:
-        if row.violated and row.name not in subject.violated:
+        if row.violated and row.name not in judgement.subject.violated:
             where = f", {row.failure.pattern}" if row.failure is not None else f", {row.note}" if row.note else ""
             judgement.fault(f"{label}: {row.violated} of {row.elements} elements of {row.name} violated{where}")
         elif row.undecided or row.unconstrained:
             judgement.remark(f"{label}: {row.undecided + row.unconstrained} elements of {row.name} not decided")
-    return True

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernels_core.battery.item import Finding, Item, not_applicable
-from kernels_core.battery.judgement import Judgement, one_line
+from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.other_inputs import count
 from kernels_core.battery.subject import Size, Subject
 from kernels_core.errors import ExactRefError
 from kernels_core.tracing import trace as tracing
@@ -47,16 +48,7 @@ def _look_at(judgement: Judgement, size: Size) -> None:
     except ExactRefError:
         judgement.done.append(f"{size.label} (the reference has no value)")
         return
-    if report.raised is not None:
-        judgement.refusals.append(f"{size.label}: {report.raised.phase} raised {one_line(report.raised.message)}")
-        return
-    judgement.done.append(size.label)
-    for row in report.tensors:
-        if row.violated and row.name not in judgement.subject.violated:
-            where = f", {row.failure.pattern}" if row.failure is not None else f", {row.note}" if row.note else ""
-            judgement.fault(f"{size.label}: {row.violated} of {row.elements} elements of {row.name} violated{where}")
-        elif row.undecided or row.unconstrained:
-            judgement.remark(f"{size.label}: {row.undecided + row.unconstrained} elements of {row.name} not decided")
+    count(judgement, size.label, report)
 
 
 ITEMS = (Item("sizes", "size 0, size 1, block sizes +-1 and primes, where sizes are free", _sizes),)

@@ -29,7 +29,7 @@ from kernels_core.profiles import Profile
 from kernels_core.report import Consistency
 from kernels_core.result import Result
 from kernels_core.weakest.candidates import Candidate, candidates, everything
-from kernels_core.weakest.likeness import Errors, foresees, is_alike
+from kernels_core.weakest.likeness import Errors, bound_of, foresees, is_alike
 
 Tensor = torch.Tensor
 SECONDS = 4.0  # of CPU time
@@ -157,18 +157,14 @@ def _is_like(search: Search, found: _Found, violated: Mapping[str, Violation]) -
 
 def _less_generous(one: _Found, other: _Found, violated: Mapping[str, Violation]) -> bool:
     """Return True where `one` grants no more than `other` on any element, and less on some."""
-    pairs = [(_bound(one.results[name]), _bound(other.results[name])) for name in violated]
+    pairs = [(bound_of(one.results[name]), bound_of(other.results[name])) for name in violated]
     no_more = all(bool((a <= b * _SAME).all()) for a, b in pairs)
     return no_more and any(bool((a * _SAME < b).any()) for a, b in pairs)
 
 
-def _bound(result: Result) -> Tensor:
-    return result.enclosure.bound_or_zero().expand(result.enclosure.shape)
-
-
 def _means_something(result: Result) -> bool:
     """Return False where a zero in every place might be covered as well."""
-    told = torch.log2(result.enclosure.mid.abs() / _bound(result)).nan_to_num(nan=0.0, posinf=MOST, neginf=0.0)
+    told = torch.log2(result.enclosure.mid.abs() / bound_of(result)).nan_to_num(nan=0.0, posinf=MOST, neginf=0.0)
     return float(told.clamp(0, MOST).sum()) >= BITS
 
 

@@ -9,7 +9,6 @@ these to float32, float32 is.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,19 +17,16 @@ import torch
 
 from kernels_core.audit import profiled
 from kernels_core.audit.native import by_output, walk
-from kernels_core.audit.sample import spread
+from kernels_core.audit.terms import Terms, summed_by
 from kernels_core.check import Check
 from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.filter.arithmetic import Arithmetic, Local
 from kernels_core.filter.evaluation import evaluate_step
 from kernels_core.filter.tiles import Run
 from kernels_core.program import Program, Ref, Step
-from kernels_core.rules.cones import normal_dims
-from kernels_core.rules.matmul_inputs import narrowed
 
 Tensor = torch.Tensor
 LANES = 8
-SUMS, TERMS = 256, 1 << 20  # looked at, and terms of all of them
 PRODUCTS = frozenset(f"aten.{name}.default" for name in ("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"))
 _CHAINED = frozenset(("aten.mm.default", "aten.bmm.default"))
 _REDUCED = frozenset(("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim"))
@@ -96,64 +92,26 @@ def _recorded(
 
 
 def _runs(step: Step, operands: Sequence[Tensor], local: Local) -> Sums | None:
-    rows = _products(step, operands, local) if step.name in _CHAINED else _reduced(step, operands)
-    n = rows.terms.shape[1]
+    rows = summed_by(step, operands, local, 0)
+    n = rows.values.shape[1]
     if n < 2 or local.compute is not torch.float32:
         return None
     orders = [list(_added(rows, local, order)) for order in _orders(n)]
     return Sums(rows.index, tuple(zip(*orders, strict=True)))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rows:
-    """Terms of some sums, float64 [sums, n], as they are and as a kernel may read them; what a sum is divided by."""
-
-    terms: Tensor
-    read: Tensor | None
-    index: Tensor
-    divisor: float
-    products: bool
-
-
-def _added(rows: _Rows, local: Local, order: np.ndarray) -> Iterator[Tensor]:
+def _added(rows: Terms, local: Local, order: np.ndarray) -> Iterator[Tensor]:
     """Yield the errors of these sums in this order, in each way."""
-    terms, read = rows.terms[:, order], None if rows.read is None else rows.read[:, order]
+    terms, read = rows.values[:, order], None if rows.read is None else rows.read[:, order]
     totals = list(profiled.sums(terms, read, local, products=rows.products))
     if not totals:
         running = np.add.accumulate(terms.to(torch.float32).cpu().numpy(), axis=1)[:, -1]
         totals = [torch.from_numpy(running.copy()).to(terms.device)]
     for total in totals:
-        yield (total.to(torch.float32).to(local.dtype).double() - rows.terms.sum(1)) / rows.divisor
+        yield (total.to(torch.float32).to(local.dtype).double() - rows.values.sum(1)) / rows.divisor
 
 
 def _orders(n: int) -> list[np.ndarray]:
     ascending = np.arange(n)
     lanes = np.concatenate([ascending[lane::LANES] for lane in range(LANES)])
     return [ascending, ascending[::-1].copy(), np.random.default_rng(n).permutation(n), lanes]
-
-
-def _picked(sums: int, n: int, device: torch.device) -> Tensor:
-    return spread(sums, device, max(1, min(SUMS, TERMS // max(1, n))))
-
-
-def _reduced(step: Step, operands: Sequence[Tensor]) -> _Rows:
-    (values,) = operands
-    dims = normal_dims(step.argument(1, "dim"), values.dim())
-    kept = [d for d in range(values.dim()) if d not in dims]
-    sums, n = (math.prod(values.shape[d] for d in part) for part in (kept, dims))
-    index = _picked(sums, n, values.device)
-    rows = values.permute(*kept, *dims).reshape(sums, n)[index]
-    return _Rows(rows, None, index, n if "mean" in step.name else 1.0, False)
-
-
-def _products(step: Step, operands: Sequence[Tensor], local: Local) -> _Rows:
-    """Rows of [..., M, K] times columns of [..., K, N]."""
-    a, b = operands
-    index = _picked(step.meta.numel, a.shape[-1], a.device)
-    *lead, row, column = torch.unravel_index(index, step.shape)
-    left, right = a[tuple([*lead, row])], b.mT[tuple([*lead, column])]
-    declared = local.profile.matmul_input if local.profile is not None else ""
-    read = None
-    if declared and step.operand_metas[-1].dtype.itemsize >= 4:
-        read = narrowed(left, declared) * narrowed(right, declared)
-    return _Rows(left * right, read, index, 1.0, True)

@@ -28,11 +28,11 @@ wrong elements among right ones have a median far below.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from kernels_core.audit import legal, native
+from kernels_core.audit import evaluated, legal, native
 from kernels_core.audit.pieces import Read
 from kernels_core.audit.sample import spread, taken
 from kernels_core.check import Check
@@ -45,7 +45,6 @@ from kernels_core.weakest.chains import PRODUCTS, Sums
 
 Tensor = torch.Tensor
 Tensors = Mapping[str, Tensor]
-Evaluate = Callable[[Program, Tensors], dict[str, Tensor]]
 
 LIMIT = 1 << 14  # elements that are looked at
 INDEPENDENT, FEW, BITS = 64, 16, 12.0
@@ -55,7 +54,8 @@ RUNS = 2
 _CONVOLUTIONS = frozenset(("aten.convolution.default", "aten.convolution_backward.default"))
 
 
-def _bound(result: Result) -> Tensor:
+def bound_of(result: Result) -> Tensor:
+    """Return the bound of every element."""
     return result.enclosure.bound_or_zero().expand(result.enclosure.shape)
 
 
@@ -77,7 +77,7 @@ class Errors:
         where = torch.nonzero(here.reshape(-1)).reshape(-1)
         index = where[spread(len(where), where.device, LIMIT)]
         mid = taken(result.enclosure.mid, index)
-        bound = taken(_bound(result), index)
+        bound = taken(bound_of(result), index)
         usable = mid.isfinite() & bound.isfinite() & (bound > 0)
         self.index, self.mid, self.bound = index[usable], mid[usable], bound[usable]
         self.result, self.actual, self.own = result, actual, self.of(actual)
@@ -89,7 +89,7 @@ class Errors:
     def of_index(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return errors, bounds and signs of the exact values at these elements, None where a bound is none."""
         mid = taken(self.result.enclosure.mid, index)
-        bound = taken(_bound(self.result), index)
+        bound = taken(bound_of(self.result), index)
         if not len(index) or not bool((mid.isfinite() & bound.isfinite() & (bound > 0)).all()):
             return None
         return (taken(self.actual.to(mid.device), index).to(torch.float64) - mid) / bound, bound, mid.sign()
@@ -169,7 +169,7 @@ def foresees(check: Check, program: Program, inputs: Tensors, errors: Mapping[st
 
 def _explains_all(check: Check, program: Program, inputs: Tensors, errors: Mapping[str, Errors], read: Read) -> bool:
     try:
-        values = _evaluated(
+        values = evaluated(
             check, program, inputs, lambda part, given: native.evaluate(part, given, check.profile, read)
         )
     except (RuntimeError, NotImplementedError, TypeError):  # PyTorch has no kernel for some dtype
@@ -208,14 +208,5 @@ def is_alike(check: Check, program: Program, inputs: Tensors, errors: Mapping[st
     if not rest:
         return True
     draws = [legal.Evaluation(check.profile, seed, False) for seed in range(RUNS)]
-    runs = [_evaluated(check, program, inputs, draw.evaluate) for draw in draws]
+    runs = [evaluated(check, program, inputs, draw.evaluate) for draw in draws]
     return all(found.alike([run[name] for run in runs]) for name, found in rest.items())
-
-
-def _evaluated(check: Check, program: Program, inputs: Tensors, evaluate: Evaluate) -> dict[str, Tensor]:
-    """Evaluate the program, and the declared backward from the outputs that this gave."""
-    found, declared = evaluate(program, inputs), check.declared_program
-    if declared is not None:
-        given = {**inputs, **{name: found[name] for name in check.forward.outputs}}
-        found |= evaluate(declared, {name: given[name] for name in declared.inputs})
-    return found
