@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.random_programs import chained
+
 Tensor = torch.Tensor
 
 
@@ -113,13 +115,7 @@ def random_complex_program(
     ending = draw.choice([None] * 9 + [torch.abs, torch.real, torch.imag])
 
     def program(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        values = [a, b, c]
-        for name, i, j in steps:
-            if name in BINARY:
-                values.append(BINARY[name](values[i], values[j]))
-            else:
-                values.append((UNARY.get(name) or ROWS[name])(values[i]))
-        result = values[-1] + 0.5 * values[-2]
+        result = chained(steps, {**UNARY, **ROWS}, BINARY, [a, b, c])
         return result if ending is None else ending(result) * 1.0
 
     return program, [name for name, _, _ in steps]

@@ -7,7 +7,7 @@ a correct kernel may return for one of them is evaluated in legal_evaluations.py
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 
@@ -162,6 +162,19 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
 INACCURATE_IN_FLOAT64 = frozenset({"digamma"})
 
 
+def chained(
+    steps: Sequence[tuple[str, int, int]],
+    of_one: Mapping[str, Callable[[Tensor], Tensor]],
+    of_two: Mapping[str, Callable[[Tensor, Tensor], Tensor]],
+    inputs: Sequence[Tensor],
+) -> Tensor:
+    """Return the last value and half the one before it, each step an operation on earlier values."""
+    values = list(inputs)
+    for name, i, j in steps:
+        values.append(of_two[name](values[i], values[j]) if name in of_two else of_one[name](values[i]))
+    return values[-1] + 0.5 * values[-2]
+
+
 def random_program(
     seed: int, *, elementwise: bool = False, length: int = 5, leave_out: Collection[str] = ()
 ) -> tuple[Callable[..., Tensor], list[str]]:
@@ -175,13 +188,7 @@ def random_program(
         steps.append((draw.choice(names), draw.randrange(3 + count), draw.randrange(3 + count)))
 
     def program(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        values = [a, b, c]
-        for name, i, j in steps:
-            if name in BINARY:
-                values.append(BINARY[name](values[i], values[j]))
-            else:
-                values.append((UNARY.get(name) or ROWS[name])(values[i]))
-        return values[-1] + 0.5 * values[-2]
+        return chained(steps, {**UNARY, **ROWS}, BINARY, [a, b, c])
 
     return program, [name for name, _, _ in steps]
 

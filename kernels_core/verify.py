@@ -24,7 +24,7 @@ from kernels_core.diagnosis import Setting
 from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation
 from kernels_core.kernel.call import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
 from kernels_core.kernel.callee import call as call_kernel
-from kernels_core.kernel.callee import non_differentiable_outputs, same_memory, title_of
+from kernels_core.kernel.callee import declared_by, same_memory, title_of
 from kernels_core.kernel.modules import as_kernel
 from kernels_core.preparation import prepared, reference_of, with_parameters
 from kernels_core.profiles.knobs import Given
@@ -146,7 +146,7 @@ class _Call:
 
 def _call(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check, upstream: list[Tensor]) -> _Call:
     """Call the kernel; the upstream gradient of what it declares constant counts as zero."""
-    with non_differentiable_outputs() as marked:
+    with declared_by("mark_non_differentiable") as marked:
         outputs, gradients = run_kernel(function, inputs, check.arguments, check, upstream)
     cut = _declared_constant(outputs, marked, check)
     upstream = [g * 0 if n in cut else g for n, g in zip(check.cotangents, upstream, strict=False)]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
-from torch.autograd.function import FunctionCtx
 
 from kernels_core.battery import graph
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
 from kernels_core.kernel.call import KernelRaisedError
+from kernels_core.kernel.callee import declared_by
 from kernels_core.tracing.arguments import call_bound, with_tensors
 from kernels_core.tracing.standin import is_function_class
 
@@ -47,10 +46,10 @@ def _mutation(subject: Subject) -> Finding:
     upstream = dict(zip(subject.check.cotangents, subject.grad_outputs(), strict=True))
     inputs = _watch(leaves, "input ")
     state = [*_watch(_parameters(subject), "parameter "), *_watch(_buffers(subject), "", fault=False)]
-    with _declared_dirty() as dirty:
+    with declared_by("mark_dirty") as dirty:
         outputs = subject.forward(leaves)
     meant = _written_by_reference(subject)
-    inputs = [one for one in inputs if one.tensor.data_ptr() not in dirty and one.name not in meant]
+    inputs = _kept(inputs, dirty, meant)
     _compare(judgement, "forward", [*inputs, *state])
     later = _watch(outputs, "")
     saved = _watch(_saved(outputs), "saved tensor ", fault=False)
@@ -67,10 +66,15 @@ def _look_without_gradient(subject: Subject, judgement: Judgement, meant: set[st
     """Compare the inputs after a forward of which no gradient is asked: a path of its own in many kernels."""
     leaves = subject.leaves(())
     inputs = _watch(leaves, "input ")
-    with _declared_dirty() as dirty, torch.no_grad(), contextlib.suppress(KernelRaisedError):
+    with declared_by("mark_dirty") as dirty, torch.no_grad(), contextlib.suppress(KernelRaisedError):
         subject.forward(leaves)
-    kept = [one for one in inputs if one.tensor.data_ptr() not in dirty and one.name not in meant]
-    _compare(judgement, "forward under no_grad", kept)
+    _compare(judgement, "forward under no_grad", _kept(inputs, dirty, meant))
+
+
+def _kept(inputs: list[Watched], dirty: list[Tensor], meant: set[str]) -> list[Watched]:
+    """Leave out what the Function declares to change in place, and what the reference writes to as well."""
+    places = {t.data_ptr() for t in dirty}
+    return [one for one in inputs if one.tensor.data_ptr() not in places and one.name not in meant]
 
 
 def _written_by_reference(subject: Subject) -> set[str]:
@@ -102,23 +106,6 @@ def _not_among(saved: list[Watched], others: list[Watched]) -> list[Watched]:
     """Leave out saved tensors that are an input or an output, which are watched under their own name."""
     places = {(one.tensor.data_ptr(), one.tensor.shape) for one in others}
     return [one for one in saved if (one.tensor.data_ptr(), one.tensor.shape) not in places]
-
-
-@contextlib.contextmanager
-def _declared_dirty() -> Iterator[set[int]]:
-    """Within this, the addresses of the tensors that a forward declares to change in place are collected."""
-    found: set[int] = set()
-    original = FunctionCtx.mark_dirty
-
-    def mark_dirty(self: Any, *tensors: Tensor) -> None:
-        found.update(t.data_ptr() for t in tensors)
-        original(self, *tensors)
-
-    FunctionCtx.mark_dirty = mark_dirty  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        FunctionCtx.mark_dirty = original  # type: ignore[method-assign]
 
 
 def _saved(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

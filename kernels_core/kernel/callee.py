@@ -126,21 +126,25 @@ def inside_a_network(leaf: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def non_differentiable_outputs() -> Iterator[list[torch.Tensor]]:
-    """Within this, the list takes in every tensor that a Function declares with `mark_non_differentiable`."""
-    marked: list[torch.Tensor] = []
+def declared_by(method: str) -> Iterator[list[torch.Tensor]]:
+    """Within this, the list takes in every tensor that a Function declares with that method of its ctx.
+
+    Args:
+        method: "mark_non_differentiable" or "mark_dirty".
+    """
+    declared: list[torch.Tensor] = []
     owner = torch.autograd.function.FunctionCtx
-    original = owner.mark_non_differentiable
+    original = getattr(owner, method)
 
     def mark(self: Any, *tensors: Any) -> None:
-        marked.extend(t for t in tensors if isinstance(t, torch.Tensor))
+        declared.extend(t for t in tensors if isinstance(t, torch.Tensor))
         original(self, *tensors)
 
-    owner.mark_non_differentiable = mark  # type: ignore[method-assign]
+    setattr(owner, method, mark)
     try:
-        yield marked
+        yield declared
     finally:
-        owner.mark_non_differentiable = original  # type: ignore[method-assign]
+        setattr(owner, method, original)
 
 
 def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
