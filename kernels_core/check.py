@@ -74,8 +74,12 @@ class Check(Programs):
         return self._results(self.forward, self.parts, list(self.forward.outputs))
 
     def gradients(self, grads: Sequence[Tensor | None]) -> dict[str, Result]:
-        """Return the gradients for these upstream gradients (None means zero)."""
-        return {n: r for n, r in self.both(grads).items() if n.startswith("grad_")}
+        """Return the gradients for these upstream gradients (None means zero); outputs are evaluated where needed."""
+        if not self.wrt or self.reference.declared is not None:
+            return {n: r for n, r in self.both(grads).items() if n.startswith("grad_")}
+        program, beside = self.gradients_program
+        inputs: dict[str, Tensor | Enclosure] = {**self.parts, **self.upstream(grads)}
+        return self._widened(self._results(program, inputs, list(program.outputs)), beside, inputs)
 
     def both(self, grads: Sequence[Tensor | None], *, rounded_inputs: bool = False) -> dict[str, Result]:
         """Return the results of outputs and gradients from one evaluation.

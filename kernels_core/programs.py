@@ -78,6 +78,12 @@ class Programs:
         """The same with formulas of usual functions taken for these, where the reference has some."""
         return self._in_usual_functions(derivatives.trace_vjp)
 
+    @functools.cached_property
+    def gradients_program(self) -> tuple[Program, Program | None]:
+        """The program of the gradients without outputs that they do not need, and the one beside it."""
+        names = [name for name in self.joint.outputs if name.startswith("grad_")]
+        return self.joint.only(names), None if self.joint_beside is None else self.joint_beside.only(names)
+
     def _in_usual_functions(self, trace: Callable[..., Program], *given: Any) -> Program | None:
         forward = in_usual_functions(self.forward)
         if forward is None:

@@ -43,7 +43,7 @@ from kernels_core.report import BatteryRow, Outcome
 __all__ = ["ITEMS", "Settings", "Size", "Subject", "run", "select"]
 
 COST_LIMIT = 25.0  # an item is not begun once the battery has taken this many times the plain check,
-FREE_SECONDS = 20.0  # nor this many seconds
+FREE_SECONDS = 5.0  # and this many seconds. Both of CPU time: other programs on the machine decide nothing
 
 _REGISTERED: tuple[Item, ...] = (
     *layouts.ITEMS,
@@ -65,8 +65,8 @@ _REGISTERED: tuple[Item, ...] = (
     *ignored.ITEMS,
     *buffers.ITEMS,
     *global_state.ITEMS,
-    *values.ITEMS,
     *tied.ITEMS,
+    *values.ITEMS,
 )
 
 ITEMS: dict[str, Item] = {item.name: item for item in _REGISTERED}
@@ -106,14 +106,14 @@ def run(subject: Subject, items: Sequence[Item], plain_seconds: float) -> tuple[
     Args:
         subject: the kernel after its plain comparison.
         items: to run.
-        plain_seconds: that the plain comparison took, for the limit on the cost.
+        plain_seconds: of CPU time that the plain comparison took, for the limit on the cost.
     """
     rows: list[BatteryRow] = []
-    start, limit = time.monotonic(), max(COST_LIMIT * plain_seconds, FREE_SECONDS)
+    start, limit = time.process_time(), max(COST_LIMIT * plain_seconds, FREE_SECONDS)
     for item in items:
-        begun = time.monotonic()
-        if begun - start > limit:
-            why = f"the battery has taken {begun - start:.0f} s, {COST_LIMIT:.0f} times the plain check"
+        begun, taken = time.monotonic(), time.process_time() - start
+        if taken > limit:
+            why = f"the battery has taken {taken:.0f} s of CPU time, {taken / plain_seconds:.0f} times the plain check"
             rows.append(BatteryRow(item.name, Outcome.SKIPPED, why))
             continue
         outcome, evidence = _run(item, subject)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from kernels_core.battery.item import Finding
-from kernels_core.battery.judgement import Judgement, one_line
+from kernels_core.battery.judgement import Judgement, all_covered, one_line
 from kernels_core.battery.natively import run_reference
 from kernels_core.battery.subject import Subject
 from kernels_core.coverage import Element
@@ -56,7 +56,6 @@ class Extremes:
                 return
             outputs, gradients = self._run(check)
             results = _where_defined(check.outputs() if gradients is None else check.both(subject.upstream))
-            pytorch = returned_apart(run_reference(check, subject.upstream), results)
         except ExactRefError as error:
             self.left_out.append(str(error).splitlines()[0])
             return
@@ -65,12 +64,14 @@ class Extremes:
                 raise
             self.left_out.append(f"{error.raised.phase} raised {one_line(error.raised.message)}")
             return
-        if why := _too_much_for_pytorch(subject, pytorch, results):
+        found = returned_apart({**outputs, **(gradients or {})}, results)
+        codes = _codes(found, results)
+        outside = {name: found[name] for name in found if _needs_a_look(codes.get(name))}
+        if outside and (why := _too_much_for_pytorch(subject, check, results)):
             self.left_out.append(why)
             return
-        found = returned_apart({**outputs, **(gradients or {})}, results)
-        self._judge(label, found, results, functools.partial(_rounded, check, subject.upstream))
-        self._count(found, results)
+        self._judge(label, outside, results, functools.partial(_rounded, check, subject.upstream))
+        self._count(codes, results)
 
     def _run(self, check: Check) -> tuple[Found, Found | None]:
         """Return what the kernel returns; it may raise where PyTorch, running the reference, raises too.
@@ -104,17 +105,14 @@ class Extremes:
             self.judgement.faults += strict.faults if loose.faults else []
             self.judgement.remarks += [] if loose.faults else explained
 
-    def _count(self, found: Found, results: Results) -> None:
-        for name, actual in found.items():
-            result = results.get(name)
-            if actual is None or result is None or (tuple(actual.shape), actual.dtype) != tuple(result.meta):
-                continue
-            codes = result.verdict(actual)
-            nowhere = _nowhere(result)
-            open_ = (codes == Element.UNDECIDED) | (codes == Element.UNCONSTRAINED)
-            self.total += codes.numel()
-            self.without_value += int((open_ & nowhere).sum())
-            self.undecided += int((open_ & ~nowhere).sum())
+    def _count(self, codes: Mapping[str, Tensor], results: Results) -> None:
+        for name, found in codes.items():
+            self.total += found.numel()
+            if not all_covered(found):
+                open_ = (found == Element.UNDECIDED) | (found == Element.UNCONSTRAINED)
+                nowhere = _nowhere(results[name])
+                self.without_value += int((open_ & nowhere).sum())
+                self.undecided += int((open_ & ~nowhere).sum())
 
     def finding(self) -> Finding:
         """Return what was seen; it passes where all that the reference has a value for was decided."""
@@ -173,8 +171,26 @@ def _without(result: Result, missing: list[Tensor]) -> Result:
     return dataclasses.replace(result, enclosure=Enclosure(mid, torch.where(nowhere, torch.inf, bound)), kinks=None)
 
 
-def _too_much_for_pytorch(subject: Subject, found: Found, results: Results) -> str:
+def _codes(found: Found, results: Results) -> dict[str, Tensor]:
+    """Return the decision on every tensor that has the form of its result."""
+    return {
+        name: results[name].verdict(actual)
+        for name, actual in found.items()
+        if actual is not None and name in results and (tuple(actual.shape), actual.dtype) == tuple(results[name].meta)
+    }
+
+
+def _needs_a_look(codes: Tensor | None) -> bool:
+    """Return True for a tensor of another form, for None, and where an element is outside."""
+    return codes is None or (not all_covered(codes) and bool((codes == Element.VIOLATED).any()))
+
+
+def _too_much_for_pytorch(subject: Subject, check: Check, results: Results) -> str:
     """Return why a correct kernel cannot be held to these intervals, "" where it can."""
+    try:
+        found = returned_apart(run_reference(check, subject.upstream), results)
+    except KernelRaisedError as error:
+        return f"the reference raises: {one_line(error.raised.message)}"
     for name, actual in found.items():
         if name not in results or (name.startswith("grad_") and subject.check.reference.surrogate):
             continue

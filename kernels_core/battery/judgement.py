@@ -83,7 +83,9 @@ class Judgement:
         if before is not None and same_bits(value, before):
             return
         codes = result.verdict(value)
-        known = result.verdict(before) if before is not None and _fits(before, result) and bool(codes.any()) else None
+        if all_covered(codes):
+            return
+        known = result.verdict(before) if before is not None and _fits(before, result) else None
         for element, texts in ((Element.VIOLATED, self.faults), (Element.UNDECIDED, self.doubts)):
             new = (codes == element) if known is None else (codes == element) & (known != element)
             if bool(new.any()):
@@ -113,6 +115,11 @@ class Judgement:
         return Finding(Outcome.NOTED if noted else Outcome.PASS, passed)
 
 
+def all_covered(codes: Tensor) -> bool:
+    """Return True where every code is COVERED, the smallest."""
+    return not codes.numel() or int(codes.max()) == Element.COVERED
+
+
 def same_bits(first: Tensor, second: Tensor) -> bool:
     """Return True where two tensors have the same shape, dtype and bits."""
     if first.shape != second.shape or first.dtype != second.dtype:
@@ -121,7 +128,9 @@ def same_bits(first: Tensor, second: Tensor) -> bool:
         return all(same_bits(a, b) for a, b in zip(parts_of(first), parts_of(second), strict=True))
     if torch.equal(first, second):  # equal values; -0.0 and 0.0 are the same value
         return True
-    return first.dtype.is_floating_point and bool(((first == second) | (first.isnan() & second.isnan())).all())
+    if not first.dtype.is_floating_point or not bool((nan := first.isnan()).any()):
+        return False
+    return torch.equal(first[~nan], second[~nan]) and bool(second[nan].isnan().all())
 
 
 def one_line(text: str) -> str:

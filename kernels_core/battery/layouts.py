@@ -93,7 +93,7 @@ def _grad_output_layout(subject: Subject) -> Finding:
                 judgement.look(label, subject.run(upstream=laid))
     for label, laid in _expanded(subject):
         with judgement.trying(label):
-            judgement.look(label, subject.run(upstream=laid), subject.check.both(laid))
+            judgement.look(label, subject.run(upstream=laid), subject.results_for(label, laid))
     return judgement.finding(", ".join(judgement.done))
 
 

@@ -14,6 +14,7 @@ import torch
 
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.comparable import finite_range
 from kernels_core.battery.natively import run_reference
 from kernels_core.battery.subject import Subject
 from kernels_core.coverage import Element
@@ -31,13 +32,15 @@ def _grad_output_values(subject: Subject) -> Finding:
         return not_applicable("nothing is differentiated")
     judgement, left_out = Judgement(subject), []
     for label, upstream in _families(subject):
-        results = subject.results_for(label, upstream)
-        if not _admits_pytorch(subject, upstream, results):
+        strict, results = Judgement(subject), subject.results_for(label, upstream)
+        with strict.trying(label):
+            gradients = subject.run(upstream=[g.clone() for g in upstream])
+            strict.look(label, {n: g for n, g in gradients.items() if n.startswith("grad_")}, results, doubts=False)
+        if strict.faults and not _admits_pytorch(subject, upstream, results):
             left_out.append(label)
             continue
-        with judgement.trying(label):
-            gradients = subject.run(upstream=[g.clone() for g in upstream])
-            judgement.look(label, {n: g for n, g in gradients.items() if n.startswith("grad_")}, results, doubts=False)
+        judgement.faults += strict.faults
+        judgement.done += strict.done
     rest = [f"not judged, as PyTorch itself leaves the bounds: {', '.join(left_out)}"] if left_out else []
     return judgement.finding("; ".join([", ".join(judgement.done)] * bool(judgement.done) + rest), noted=bool(rest))
 
@@ -57,12 +60,13 @@ def _families(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
 
 def _room(subject: Subject) -> tuple[int, int]:
     """Return by how many powers of two the upstream gradient may grow, and shrink."""
-    sizes = [(part.dtype, part.to(torch.float64)) for g in subject.upstream for part in parts_of(g)]
+    sizes = [(part.dtype, part) for g in subject.upstream for part in parts_of(g)]
     sizes += [(r.meta.dtype, r.enclosure.mid) for n, r in subject.results.items()
               if n.startswith("grad_") and r.enclosure.floating]  # fmt: skip
     up, down = math.inf, math.inf
     for dtype, values in sizes:
-        largest = values.abs()[values.isfinite()].max().item() if values.isfinite().any() else 0.0
+        ends = finite_range(values)
+        largest = max(abs(end.item()) for end in ends) if ends else 0.0
         if largest:
             info = torch.finfo(dtype)
             up = min(up, SHARE * math.log2(info.max) - math.log2(largest))

@@ -8,7 +8,7 @@ NaN in one run and a large number in the other. Allocations are seen where they 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
+from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.tracing.complex_parts import differentiable
 
 Tensor = torch.Tensor
@@ -30,10 +31,13 @@ _ALLOCATIONS = (
 )
 
 
-def poison(dtype: torch.dtype, *, large: bool) -> float:
-    """Return what unwritten memory is filled with: NaN or a large number; small for integers, which may be indices."""
+def poison(dtype: torch.dtype, *, large: bool, around: bool = False) -> float:
+    """Return what unwritten memory is filled with: NaN or a large number; small for integers, which may be indices.
+
+    What lies `around` inputs is another large number, so that a result shows which of both was read.
+    """
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.finfo(dtype).max / 4 if large else float("nan")
+        return torch.finfo(dtype).max / (8 if around else 4) if large else float("nan")
     return float(large) if dtype == torch.bool else 2 + float(large)
 
 
@@ -47,7 +51,7 @@ class Guarded:
 
     def around(self, given: Tensor, name: str) -> Tensor:
         """Return the values of a contiguous tensor between two canaries."""
-        memory = given.new_empty(given.numel() + 2 * WIDTH).fill_(poison(given.dtype, large=self.large))
+        memory = given.new_empty(given.numel() + 2 * WIDTH).fill_(poison(given.dtype, large=self.large, around=True))
         for side, canary in (("before", memory[:WIDTH]), ("behind", memory[-WIDTH:])):
             self.kept.append((f"the memory {side} {name}", canary, canary.clone()))
         return memory[WIDTH : WIDTH + given.numel()].view(given.shape).copy_(given)
@@ -85,38 +89,69 @@ class Allocations(TorchDispatchMode):
         return self.guarded.in_front_of(result, "an allocation") if self.guarded and contiguous else result
 
 
+class _Run(NamedTuple):
+    """A run in poisoned memory: what the kernel returned, or why it raised; and the canaries that changed."""
+
+    label: str
+    found: Mapping[str, Tensor | None]
+    raised: KernelRaisedError | None
+    overrun: list[str]
+
+
+def _runs(subject: Subject) -> list[_Run]:
+    """Run the kernel twice, its tensors and allocations between canaries, new memory filled with what they are."""
+    return [_guarded_run(subject, large, fill) for large, fill in ((False, "NaN"), (True, "a large number"))]
+
+
+def _guarded_run(subject: Subject, large: bool, fill: str) -> _Run:
+    guarded = Guarded(large=large)
+    leaves = {
+        name: guarded.around(leaf.detach().contiguous(), f"input {name}").requires_grad_(leaf.requires_grad)
+        for name, leaf in subject.leaves().items()
+    }
+    names = list(subject.check.cotangents)
+    upstream = [guarded.around(g, f"grad_{n}") for n, g in zip(names, subject.grad_outputs(), strict=True)]
+    try:
+        with Allocations(large=large, guarded=guarded):
+            return _Run(fill, subject.run(leaves, upstream), None, guarded.overrun())
+    except KernelRaisedError as error:
+        return _Run(fill, {}, error, [])
+
+
 def _canaries(subject: Subject) -> Finding:
     judgement = Judgement(subject)
-    for large, label in ((False, "canaries of NaN"), (True, "canaries of a large number")):
+    for run in subject.once("guarded", _runs):
+        label = f"canaries of {run.label}"
         with judgement.trying(label, may_refuse=True):
-            guarded = Guarded(large=large)
-            leaves = {
-                name: guarded.around(leaf.detach().contiguous(), f"input {name}").requires_grad_(leaf.requires_grad)
-                for name, leaf in subject.leaves().items()
-            }
-            names = list(subject.check.cotangents)
-            upstream = [guarded.around(g, f"grad_{n}") for n, g in zip(names, subject.grad_outputs(), strict=True)]
-            with Allocations(large=large, guarded=guarded):
-                found = subject.run(leaves, upstream)
-            judgement.look(label, found)
-            for text in guarded.overrun():
+            if run.raised is not None:
+                raise run.raised
+            judgement.look(label, run.found)
+            for text in run.overrun:
                 judgement.fault(text)
     return judgement.finding("nothing around inputs, upstream gradients and allocations is read or written")
 
 
 def _unwritten(subject: Subject) -> Finding:
     judgement = Judgement(subject)
-    runs: list[Mapping[str, Tensor | None]] = []
-    for large, label in ((False, "new memory of NaN"), (True, "new memory of large numbers")):
-        with judgement.trying(label, may_refuse=True), Allocations(large=large):
-            runs.append(subject.run())
+    runs = [(f"new memory of {run.label}", run.found) for run in subject.once("guarded", _runs) if run.raised is None]
+    runs = runs if len(runs) == 2 else _unguarded_runs(subject, judgement)
     if len(runs) == 2:
-        for name in runs[0]:
-            _look_for_poison(judgement, name, runs[0][name], runs[1].get(name))
+        (_, first), (_, second) = runs
+        for name in first:
+            _look_for_poison(judgement, name, first[name], second.get(name))
         if not judgement.faults:
-            judgement.look("new memory of NaN", runs[0])
-            judgement.look("new memory of large numbers", runs[1])
+            for label, found in runs:
+                judgement.look(label, found)
     return judgement.finding("every element of every output and gradient is written")
+
+
+def _unguarded_runs(subject: Subject, judgement: Judgement) -> list[tuple[str, Mapping[str, Tensor | None]]]:
+    """Return the runs that do not raise where only new memory is poisoned, for a kernel that raises between canaries."""
+    runs: list[tuple[str, Mapping[str, Tensor | None]]] = []
+    for large, label in ((False, "new memory of NaN"), (True, "new memory of a large number")):
+        with judgement.trying(label, may_refuse=True), Allocations(large=large):
+            runs.append((label, subject.run()))
+    return runs
 
 
 def _look_for_poison(judgement: Judgement, name: str, first: Tensor | None, second: Tensor | None) -> None:

@@ -32,10 +32,14 @@ def other(given: Tensor) -> Tensor:
 
 def _later_calls(subject: Subject) -> Finding:
     judgement = Judgement(subject)
-    for number in range(2, CALLS):
-        with judgement.trying(f"call {number}"):
-            judgement.look(f"call {number}", subject.run())
-    return judgement.finding(f"calls 2 to {CALLS - 1} return what the first may")
+    for number, found in enumerate(subject.once("calls", _calls), 2):
+        judgement.look(f"call {number}", found)
+    return judgement.finding(f"calls 2 to {CALLS} return what the first may")
+
+
+def _calls(subject: Subject) -> list[dict[str, Tensor | None]]:
+    """Return what the calls after the first return."""
+    return [subject.run() for _ in range(2, CALLS + 1)]
 
 
 def _fresh_allocation(subject: Subject) -> Finding:
@@ -102,7 +106,7 @@ def _retained_graph(subject: Subject) -> Finding:
 
 def _determinism(subject: Subject) -> Finding:
     """Report the largest difference between calls on the same inputs; it fails only where the caller set a limit."""
-    runs = [subject.run() for _ in range(CALLS)]
+    runs = [{**subject.outputs, **subject.gradients}, *subject.once("calls", _calls)]
     spreads = {name: _spread([run[name] for run in runs]) for name in runs[0]}
     worst = max(spreads, key=lambda name: spreads[name][0], default=None)
     if worst is None or spreads[worst][0] == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +16,7 @@ from kernels_core.tracing.complex_parts import returned_apart
 
 Tensor = torch.Tensor
 Gradients = dict[str, Tensor | None]
+Kept = TypeVar("Kept")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Subject:
     violated: frozenset[str]
     again: Callable[..., Report]
     settings: Settings = Settings()
-    _evaluated: dict[str, Mapping[str, Result]] = dataclasses.field(default_factory=dict, repr=False)
+    _kept: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def wrt(self) -> list[str]:
@@ -137,9 +138,13 @@ class Subject:
 
     def results_for(self, label: str, upstream: Sequence[Tensor]) -> Mapping[str, Result]:
         """Return what a correct kernel may return for other upstream gradients, evaluated once for each label."""
-        if label not in self._evaluated:
-            self._evaluated[label] = self.check.both(list(upstream))
-        return self._evaluated[label]
+        return self.once(f"results {label}", lambda _: {**self.results, **self.check.gradients(list(upstream))})
+
+    def once(self, label: str, make: Callable[[Subject], Kept]) -> Kept:
+        """Return what `make` returns, made once for each label: items that look at the same runs share them."""
+        if label not in self._kept:
+            self._kept[label] = make(self)
+        return self._kept[label]  # type: ignore[no-any-return]
 
     def plain(self, name: str) -> Tensor | None:
         """Return the output or gradient of the first call, or a part of a complex one."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from kernels_core.battery import thresholds
+from kernels_core.battery.comparable import comparable, finite_range
 from kernels_core.battery.extremes import Extremes
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.subject import Subject
@@ -68,6 +69,8 @@ def _thresholds(subject: Subject) -> Finding:
 
     def draw(start: int, like: Tensor) -> Tensor:
         found = thresholds.points(constants, like.dtype, 2.0 ** families.reach(like.dtype))
+        if like.numel() >= families.MANY:  # every point is drawn many times; a permutation takes longer than a check
+            return found[torch.randint(len(found), like.shape, generator=generator)]
         order = torch.randperm(len(found), generator=torch.Generator().manual_seed(SEED))
         place = (torch.arange(like.numel()) + start * like.numel()) % len(found)
         shuffled = torch.randperm(like.numel(), generator=generator)
@@ -124,12 +127,12 @@ def _judged_within(subject: Subject, draws: Iterable[tuple[str, Draw]]) -> Findi
 
 def _within(drawn: Tensor, given: Tensor) -> Tensor | None:
     """Return the drawn numbers, those out of range replaced by the given ones; None where most are."""
-    known = given[given.isfinite()].to(torch.float64)
-    if not known.numel():
+    ends = finite_range(given)
+    if ends is None:
         return None
-    wide = drawn.to(torch.float64)
-    inside = (wide >= known.min()) & (wide <= known.max())
-    return torch.where(inside, drawn, given) if 2 * int(inside.sum()) > inside.numel() else None
+    numbers = comparable(drawn)
+    inside = (numbers >= ends[0]) & (numbers <= ends[1])
+    return torch.where(inside, drawn, given) if 2 * int(torch.count_nonzero(inside)) > inside.numel() else None
 
 
 def _drawn(draw: Draw, like: Tensor) -> Tensor:

@@ -17,22 +17,28 @@ from kernels_core.formats import format_of
 Tensor = torch.Tensor
 Shape = tuple[int, ...]
 Family = Callable[[Shape, torch.Generator, torch.dtype], Tensor]
+MANY = 1 << 20  # numbers, from which the time to draw them counts
 
 
 def _normal(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+    return torch.randn(shape, generator=generator, dtype=_drawn_in(shape, dtype)).to(torch.float64)
 
 
-def _unit(shape: Shape, generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator, dtype=torch.float64)
+def _unit(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    return torch.rand(shape, generator=generator, dtype=_drawn_in(shape, dtype)).to(torch.float64)
+
+
+def _drawn_in(shape: Shape, dtype: torch.dtype) -> torch.dtype:
+    """Return the format to draw in: float32, ten times as fast in PyTorch, where many numbers lose nothing by it."""
+    return torch.float32 if math.prod(shape) >= MANY and precision(dtype) <= precision(torch.float32) else torch.float64
 
 
 def _uniform(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    return 2 * _unit(shape, generator) - 1
+    return 2 * _unit(shape, generator, dtype) - 1
 
 
 def _positive(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    return torch.exp2(4 * _unit(shape, generator) - 2)  # in [1/4, 4): away from 0, where log and 1/x end
+    return torch.exp2(4 * _unit(shape, generator, dtype) - 2)  # in [1/4, 4): away from 0, where log and 1/x end
 
 
 def _zeros(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
@@ -92,7 +98,7 @@ def _ties(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tenso
 
 
 def _signed_zeros(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    numbers, zero = _normal(shape, generator, dtype), _unit(shape, generator) < 0.5
+    numbers, zero = _normal(shape, generator, dtype), _unit(shape, generator, dtype) < 0.5
     return torch.where(zero, torch.copysign(torch.zeros_like(numbers), numbers), numbers)
 
 
@@ -119,7 +125,7 @@ def _one_hot(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Te
 
 def _probabilities(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
     """Return numbers from 0 to 1, both ends among them."""
-    numbers = _unit(shape, generator).reshape(-1)
+    numbers = _unit(shape, generator, dtype).reshape(-1)
     numbers[::5], numbers[2::5] = 0.0, 1.0
     return numbers.reshape(shape)
 

@@ -85,10 +85,26 @@ def test_inputs_and_random_state_are_left_as_they_were():
 def test_what_costs_too_much_is_skipped_and_said(monkeypatch):
     monkeypatch.setattr(battery, "FREE_SECONDS", 0.0)
     monkeypatch.setattr(battery, "COST_LIMIT", 0.0)
-    monkeypatch.setattr(time, "monotonic", iter(range(1000)).__next__)
+    monkeypatch.setattr(time, "process_time", iter(range(1000)).__next__)
     rows = verify(Double, {"x": seeded(3)}, battery="all").battery
     assert {row.outcome for row in rows} == {Outcome.SKIPPED}
     assert "times the plain check" in rows[0].evidence
+
+
+def test_items_that_look_at_the_same_runs_share_them() -> None:
+    calls = []
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return 2 * x
+
+    def number(*items: str) -> int:
+        calls.clear()
+        verify(doubled, {"x": seeded(3)}, reference=lambda x: 2 * x, battery=items)
+        return len(calls) - 1  # the plain comparison calls once
+
+    assert [number("canaries"), number("unwritten"), number("canaries", "unwritten")] == [2, 2, 2]
+    assert [number("later_calls"), number("determinism"), number("later_calls", "determinism")] == [4, 4, 4]
 
 
 def test_items_can_be_left_out_by_name() -> None:
