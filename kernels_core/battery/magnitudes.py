@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from kernels_core.battery.comparable import finite_range
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
-from kernels_core.battery.comparable import finite_range
 from kernels_core.battery.natively import run_reference
 from kernels_core.battery.subject import Subject
 from kernels_core.coverage import Element

@@ -146,7 +146,7 @@ def _unwritten(subject: Subject) -> Finding:
 
 
 def _unguarded_runs(subject: Subject, judgement: Judgement) -> list[tuple[str, Mapping[str, Tensor | None]]]:
-    """Return the runs that do not raise where only new memory is poisoned, for a kernel that raises between canaries."""
+    """Return the runs that do not raise where only new memory is poisoned, not what lies around."""
     runs: list[tuple[str, Mapping[str, Tensor | None]]] = []
     for large, label in ((False, "new memory of NaN"), (True, "new memory of a large number")):
         with judgement.trying(label, may_refuse=True), Allocations(large=large):
