@@ -28,7 +28,6 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.errors import ExactRefError, UsageError
 from kernels_core.kernel.call import KernelRaisedError, run_kernel
 from kernels_core.reference import Check, Result
-from kernels_core.tracing import trace as tracing
 from kernels_core.tracing.complex_parts import returned_apart
 
 Tensor = torch.Tensor
@@ -50,7 +49,7 @@ class Extremes:
         """Run the kernel with these inputs in place of its own, by the reference's names."""
         subject = self.subject
         try:
-            check = _at(subject, changed)
+            check = subject.check_at(changed)
             if [m.shape for m in check.cotangents.values()] != [tuple(g.shape) for g in subject.upstream]:
                 self.left_out.append("outputs have other shapes with these values")
                 return
@@ -128,18 +127,6 @@ class Extremes:
         text = f"{covered} of {self.total} elements covered, {', '.join(rest)}" if rest else f"{self.total} elements"
         text += f"; a draw not judged: {self.left_out[0]}" if self.left_out else ""
         return self.judgement.finding(text, noted=bool(self.undecided) or 2 * covered < self.total)
-
-
-def _at(subject: Subject, changed: Mapping[str, Tensor]) -> Check:
-    """Return the check at other values; what was traced on tensors without values holds for them too."""
-    before = subject.check
-    arguments = tracing.with_tensors(before.arguments, {**before.tensors, **changed})
-    check = Check(before.reference, arguments, profile=before.profile, wrt=before.wrt, kinks=before.kinks)
-    for name in ("forward", "joint"):
-        program = before.__dict__.get(name)
-        if program is not None and program.value_free:
-            check.__dict__[name] = program
-    return check
 
 
 def _rounded(check: Check, upstream: Any) -> Results:

@@ -19,10 +19,10 @@ Tensor = torch.Tensor
 def _global_state(subject: Subject) -> Finding:
     judgement = Judgement(subject)
     with global_state.collected() as changes:
-        subject.run()
+        ends = _generators(subject)
     for name, (before, after) in changes.items():
         judgement.fault(f"the kernel leaves the {name} at {after}, it was {before}")
-    for name, outcome in _generators(subject):
+    for name, outcome in ends:
         (judgement.fault if outcome == "reseeds" else judgement.remark)(f"the kernel {outcome} {name}")
     return judgement.finding("settings of PyTorch and random number generators are as they were")
 

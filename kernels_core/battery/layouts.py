@@ -15,8 +15,6 @@ from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
 from kernels_core.errors import ExactRefError
-from kernels_core.reference import Check
-from kernels_core.tracing.arguments import with_tensors
 from kernels_core.tracing.complex_parts import differentiable
 
 Tensor = torch.Tensor
@@ -155,10 +153,7 @@ def _overlapping(given: Tensor) -> Tensor:
 
 
 def _other_values(subject: Subject, judgement: Judgement, label: str, rows: Mapping[str, Tensor]) -> None:
-    check = Check(
-        subject.check.reference, with_tensors(subject.arguments, rows), profile=subject.check.profile, wrt=subject.wrt,
-        kinks=subject.check.kinks, budget=subject.check.budget,
-    )  # fmt: skip
+    check = subject.check_at(rows)
     try:
         results = check.both(list(subject.upstream))
     except ExactRefError:  # the reference has no value there: rows that repeat make a matrix singular

@@ -14,7 +14,7 @@ from kernels_core.battery.subject import Size, Subject
 from kernels_core.errors import ExactRefError
 from kernels_core.tracing import trace as tracing
 
-MOST = 12  # sizes that are run; each is a check of its own
+MOST = 10  # sizes that are run; each is a check of its own
 BEYOND_BLOCKS = 263  # 4 x 64 + 7, 2 x 128 + 7, 256 + 7, and a prime
 LARGEST = 1 << 18  # elements of the inputs together, beyond which a size is left out for cost
 

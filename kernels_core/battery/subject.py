@@ -11,7 +11,7 @@ import torch
 from kernels_core.kernel import call as kernel
 from kernels_core.reference import Check, Result
 from kernels_core.report import Report
-from kernels_core.tracing.arguments import named_tensors
+from kernels_core.tracing.arguments import named_tensors, with_tensors
 from kernels_core.tracing.complex_parts import returned_apart
 
 Tensor = torch.Tensor
@@ -135,6 +135,19 @@ class Subject:
         outputs = self.forward(given)
         gradients = self.backward(outputs, given, upstream) if kernel.shapes_agree(outputs, self.check) else {}
         return {**{name: t.detach() for name, t in outputs.items()}, **gradients}
+
+    def check_at(self, changed: Mapping[str, Tensor]) -> Check:
+        """Return the check at other values; what was traced on tensors without values holds for them too."""
+        before = self.check
+        arguments = with_tensors(before.arguments, {**before.tensors, **changed})
+        check = Check(before.reference, arguments, profile=before.profile, wrt=before.wrt, kinks=before.kinks,
+                      budget=before.budget)  # fmt: skip
+        known = before.__dict__
+        for name in ("forward", "joint", "joint_beside"):  # the last one is made from the other two, or is None
+            if name not in known or not (known[name].value_free if known[name] else "joint" in check.__dict__):
+                break
+            check.__dict__[name] = known[name]
+        return check
 
     def results_for(self, label: str, upstream: Sequence[Tensor]) -> Mapping[str, Result]:
         """Return what a correct kernel may return for other upstream gradients, evaluated once for each label."""
