@@ -20,7 +20,9 @@ import json
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,7 +52,7 @@ class Record:
             return
         found = [
             {"task": task, "kernel": kernel, "verdict": row.verdict.value, "honest": honest,
-             "bits": row.precision.bits if row.precision else (math.nan,) * 3, "what": f"{row.name} {where}"}
+             "bits": _bits(row), "what": f"{row.name} {where}"}
             for kernel, row, honest, where in rows()
         ]  # fmt: skip
         for entry in found:
@@ -68,11 +70,11 @@ class Record:
             self.wrong.append(f"{kernel}: {verdict}, {', '.join(f'{b:.2f}' for b in bits)} bits, {what}")
 
     def show(self) -> None:
-        """Print quantiles of the bits lost by kernel, and the most of the largest error and of the common factor."""
-        heads = ("5 %", "median", "95 %", "least", "most", "peak", "common")
+        """Print quantiles of the bits lost by kernel, and the most of the three other figures."""
+        heads = ("5 %", "median", "95 %", "least", "most", "peak", "common", "before")
         print(f"{'kernel':<26}{'tensors':>8}" + "".join(f"{head:>8}" for head in heads) + "  verdicts")
         for kernel, verdicts in self.verdicts.items():
-            bits, *others = np.array(self.bits[kernel] or [(math.nan,) * 3]).T
+            bits, *others = np.array(self.bits[kernel] or [(math.nan,) * 4]).T
             marks = (*np.quantile(bits, (0.05, 0.5, 0.95)), bits.min(), bits.max(), *(o.max() for o in others))
             words = ", ".join(f"{count} {word}" for word, count in sorted(verdicts.items()))
             print(f"{kernel:<26}{sum(verdicts.values()):>8}" + "".join(f"{m:>8.2f}" for m in marks) + f"  {words}")
@@ -80,10 +82,21 @@ class Record:
             print("on the wrong side:", line)
 
 
+def _bits(row: TensorReport) -> tuple[float, ...]:
+    """Return the bits lost in rms, in the largest error, in the common factor and before the last rounding."""
+    return (*row.precision.bits, row.precision.unrounded_bits) if row.precision else (math.nan,) * 4
+
+
 Rows = Iterator[tuple[str, TensorReport, bool, str]]
+HALVES = (torch.float16, torch.bfloat16)
 
 
-def honest_products(seed: int, sizes: tuple[int, int, int]) -> Rows:
+def rounded_once(function: Callable[..., Tensor], dtype: torch.dtype) -> Callable[..., Tensor]:
+    """Return the function on 16-bit tensors: computed in float32, results and gradients rounded at the end."""
+    return lambda *given: function(*(value.float() for value in given)).to(dtype)
+
+
+def honest_products(seed: int, sizes: tuple[int, int, int], dtype: torch.dtype = torch.float32) -> Rows:
     """Verify one honest matrix product."""
     generator = torch.Generator().manual_seed(seed)
     names = list(FAMILIES)
@@ -92,9 +105,28 @@ def honest_products(seed: int, sizes: tuple[int, int, int]) -> Rows:
     kernels = list(PRODUCTS)
     kernel = kernels[seed // len(names) % len(kernels)]
     inputs = {"a": FAMILIES[family](generator, (m, k)), "b": FAMILIES[family](generator, (k, n))}
-    report = verify(matmul_with(PRODUCTS[kernel]), inputs, reference=torch_matmul, seed=seed)
-    for row in report.tensors:
-        yield kernel, row, True, f"seed {seed}, {family}, {sizes}"
+    function: Any = matmul_with(PRODUCTS[kernel])
+    yield from _verified(function, torch_matmul, inputs, dtype, seed, kernel, f"{family}, {sizes}")
+
+
+def _verified(
+    kernel: Any, reference: Any, inputs: Mapping[str, Tensor], dtype: torch.dtype, seed: int, name: str, where: str
+) -> Rows:
+    """Verify an honest kernel in float32, or rounded once to 16 bits."""
+    if dtype is not torch.float32:
+        applied = kernel.apply if isinstance(kernel, type) else kernel
+        kernel, reference = rounded_once(applied, dtype), rounded_once(reference, dtype)
+        inputs, name = {n: value.to(dtype) for n, value in inputs.items()}, f"{name}, 16 bits"
+        kernel, reference = _named(kernel, list(inputs)), _named(reference, list(inputs))
+    for row in verify(kernel, inputs, reference=reference, seed=seed).tensors:
+        yield name, row, True, f"seed {seed}, {where}, {dtype}"
+
+
+def _named(function: Callable[..., Tensor], names: Sequence[str]) -> Callable[..., Tensor]:
+    """Return a function of one or two tensors that takes them by these names."""
+    if names == ["x"]:
+        return lambda x: function(x)
+    return lambda a, b: function(a, b)
 
 
 def torch_matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -120,38 +152,59 @@ def lower_products(seed: int) -> Rows:
     yield f"{name}, {family}", report.row("grad_a"), False, f"seed {seed}"
 
 
-def rowwise(seed: int, shape: tuple[int, int]) -> Rows:
+def parts_rounded(seed: int) -> Rows:
+    """Verify one 16-bit product of 4096 terms whose four parts are rounded to 16 bits before they are added."""
+    generator, dtype = torch.Generator().manual_seed(seed), HALVES[seed % 2]
+    a, b = (torch.randn(shape, generator=generator).to(dtype) for shape in ((16, 4096), (4096, 16)))
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        parts = [(x.float() @ y.float()).to(dtype) for x, y in zip(a.chunk(4, 1), b.chunk(4, 0), strict=True)]
+        return parts[0] + parts[1] + parts[2] + parts[3]
+
+    reference = _named(rounded_once(torch_matmul, dtype), ["a", "b"])
+    report = verify(kernel, {"a": a, "b": b}, reference=reference, wrt=[], seed=seed)
+    yield f"parts in {str(dtype)[6:]}", report.row("output"), False, f"seed {seed}"
+
+
+def rowwise(seed: int, shape: tuple[int, int], dtype: torch.dtype = torch.float32) -> Rows:
     """Verify one honest kernel over rows."""
     generator = torch.Generator().manual_seed(seed)
     family = list(FAMILIES)[seed % len(FAMILIES)]
     name = list(ROWWISE)[seed // len(FAMILIES) % len(ROWWISE)]
     kernel, reference = ROWWISE[name]
-    report = verify(kernel, {"x": FAMILIES[family](generator, shape)}, reference=reference, seed=seed)
-    for row in report.tensors:
-        yield name, row, True, f"seed {seed}, {family}, {shape}"
+    x = FAMILIES[family](generator, shape)
+    yield from _verified(kernel, reference, {"x": x}, dtype, seed, name, f"{family}, {shape}")
 
 
 def main() -> int:
     """Print the distributions; return 1 where a kernel is on the wrong side."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no seed after so many seconds")
     parser.add_argument("--large", action="store_true", help="a few large shapes as well")
     parser.add_argument("--log", type=pathlib.Path, help="keep the rows here, and go on from those that it holds")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    record, pick = Record(options.log), np.random.default_rng(0)
-    for seed in range(options.seeds):
+    record, pick, start = Record(options.log), np.random.default_rng(options.first), time.monotonic()
+    for seed in range(options.first, options.first + options.seeds):
+        if time.monotonic() - start > options.seconds:
+            break
         sizes = tuple(int(2 ** pick.uniform(0, top)) for top in (4, 11, 4))
         shape = (int(2 ** pick.uniform(0, 6)), int(2 ** pick.uniform(0, 10)))
         record.run(f"product {seed}", functools.partial(honest_products, seed, sizes))
         record.run(f"rows {seed}", functools.partial(rowwise, seed, shape))
+        record.run(f"16-bit product {seed}", functools.partial(honest_products, seed, sizes, HALVES[seed % 2]))
+        record.run(f"16-bit rows {seed}", functools.partial(rowwise, seed, shape, HALVES[seed % 2]))
         if seed % 5 == 0:
+            record.run(f"16-bit parts {seed // 5}", functools.partial(parts_rounded, seed // 5))
             record.run(f"lower {seed // 5}", functools.partial(lower_products, seed // 5))
     for seed in range(len(FAMILIES) * max(len(PRODUCTS), len(ROWWISE)) if options.large else 0):
         record.run(f"large product {seed}", functools.partial(honest_products, seed, (16, 1 << 16, 4)))
         record.run(f"large rows {seed}", functools.partial(rowwise, seed, (4096, 64)))
     record.show()
-    bits = [b for kernel, found in record.bits.items() if kernel in (*PRODUCTS, *ROWWISE) for b in found]
+    honest = {*PRODUCTS, *ROWWISE}
+    bits = [b for kernel, found in record.bits.items() if kernel.removesuffix(", 16 bits") in honest for b in found]
     most = ", ".join(f"{b:.2f}" for b in np.array(bits).max(0))
     print(f"honest kernels: {len(bits)} tensors, at most {most} bits lost; suspect above {SUSPECT_BITS:.0f}")
     return int(bool(record.wrong))

@@ -14,6 +14,9 @@ The largest error and the factor common to all elements are compared alike (meas
 are just those of operands rounded to a narrower format is suspect too (fingerprint.py), and one whose results are all
 values of a narrower format (stored.py).
 
+What a 16-bit result says of the value that was rounded to it is compared with the reference before its own last
+rounding (unrounded.py), under the same limit.
+
 `native` is measured on a part of what is not summed up further, and on all of it where that does not clear the kernel;
 `legal` costs several checks and is made only where `native` alone shows a loss of more than 4 bits (a comparison more
 can only lower the loss, so that up to 5 it changes no verdict): the native rounding errors happen to vanish (integers,
@@ -33,10 +36,11 @@ from kernels_core.audit import fingerprint, legal, native
 from kernels_core.audit.measures import Measures, bits
 from kernels_core.audit.sample import Sample
 from kernels_core.audit.stored import stored_in
+from kernels_core.audit.unrounded import Unrounded, without_last_casts
 from kernels_core.errors import ExactRefError
 from kernels_core.program import Program
 from kernels_core.reference import Check, Result
-from kernels_core.report import Precision
+from kernels_core.report import SUSPECT_BITS, Precision
 
 Tensor = torch.Tensor
 Tensors = Mapping[str, Tensor]
@@ -83,13 +87,35 @@ def audit(
     if doubtful := _doubtful(samples, found):
         shown |= _measured(doubtful, _native(check, _only(check, program, doubtful), inputs))
         found |= {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in doubtful.items()}
-    if doubtful := _doubtful(samples, found):
-        allowed = _legal(check, program, inputs, doubtful)
+    before = _before_the_last_rounding(check, program, inputs, samples)
+    settled = {name for name, lost in before.items() if lost > SUSPECT_BITS}
+    if doubtful := {n: s for n, s in _doubtful(samples, found).items() if n not in settled}:
+        allowed = _legal(check, _only(check, program, doubtful), inputs, doubtful)
         found |= {n: _precision(sample, shown.get(n, Measures()), allowed[n]) for n, sample in doubtful.items()}
     return {
-        name: dataclasses.replace(p, works_in=formats.get(name, ""), stored_in=stored.get(name, ""))
+        name: dataclasses.replace(p, works_in=formats.get(name, ""), stored_in=stored.get(name, ""),
+                                  unrounded_bits=before.get(name, -math.inf))
         for name, p in found.items()
-    }
+    }  # fmt: skip
+
+
+def _before_the_last_rounding(
+    check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample]
+) -> dict[str, float]:
+    """Return the bits that 16-bit results lost before their last rounding, where that can be said."""
+    if check.declared_program is not None:
+        return {}
+    wide, flushes = without_last_casts(_only(check, program, samples)), check.profile.flush_subnormals
+    inner = {n: Unrounded.before(s, flushes=flushes) for n, s in samples.items() if n in wide.outputs}
+    inner = {name: sample for name, sample in inner.items() if bool(sample.least.any())}
+    shown: dict[str, Measures] = {}
+    for partial in (True, False):
+        open_ = {n: s for n, s in inner.items() if s.lost(shown.get(n, Measures()), settled=False) > NEAR}
+        shown |= _measured(open_, _native(check, wide.only(list(open_)), inputs, partial=partial)) if open_ else {}
+    open_ = {n: s for n, s in inner.items() if s.lost(shown.get(n, Measures()), settled=False) > NEAR}
+    legal_too = _legal(check, wide.only(list(open_)), inputs, open_) if open_ else {}
+    known = {n: shown.get(n, Measures()).largest(legal_too.get(n, Measures())) for n in inner}
+    return {n: s.lost(known[n], settled=n in legal_too) for n, s in inner.items()}
 
 
 def _recognisable(precision: Precision) -> bool:
@@ -165,10 +191,10 @@ def _native(
 
 def _legal(check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample]) -> dict[str, Measures]:
     """Return the larger measures of the independent and of the coherent random legal evaluations."""
-    runs = legal.replicates(min(sample.count for sample in samples.values()))
+    runs, noises = legal.replicates(min(sample.count for sample in samples.values())), legal.Noises()
     found = dict.fromkeys(samples, Measures())
     for coherent in (False, True):
-        draws = [legal.Evaluation(check.profile, seed, coherent) for seed in range(runs)]
+        draws = [legal.Evaluation(check.profile, seed, coherent, noises) for seed in range(runs)]
         several = [_measured(samples, evaluated(check, program, inputs, draw.evaluate)) for draw in draws]
         found = {n: found[n].largest(Measures.mean_square([one[n] for one in several])) for n in samples}
     return found

@@ -15,12 +15,12 @@ Source: Parker, Monte Carlo Arithmetic: exploiting randomness in floating-point 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from kernels_core.audit.accumulation import noise_of
+from kernels_core.audit.accumulation import Noise, noise_of
 from kernels_core.audit.native import by_output, walk
 from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.filter.arithmetic import Arithmetic, Local
@@ -37,12 +37,32 @@ def replicates(count: int) -> int:
     return max(2, min(32, -(-ENOUGH // max(1, count))))
 
 
+class Noises:
+    """The noise of steps, which is made once where the operands of a later evaluation are the same."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._known: dict[tuple[Step, int], tuple[list[torch.Tensor], Noise]] = {}
+
+    def of(
+        self, step: Step, value: Enclosure, operands: Sequence[torch.Tensor], arithmetic: Arithmetic, output: int
+    ) -> Noise:
+        """Return `noise_of` these."""
+        before = self._known.get((step, output))
+        if before is not None and all(map(torch.equal, before[0], operands)):
+            return before[1]
+        noise = noise_of(step, value, operands, arithmetic, output)
+        if noise.accumulated:
+            self._known[step, output] = [*operands], noise
+        return noise
+
+
 class Evaluation:
     """One random legal evaluation."""
 
-    def __init__(self, profile: Profile, seed: int, coherent: bool) -> None:
-        """Draw from `seed`."""
-        self.arithmetic, self.coherent = Arithmetic(profile), coherent
+    def __init__(self, profile: Profile, seed: int, coherent: bool, noises: Noises | None = None) -> None:
+        """Draw from `seed`; evaluations of one program may share `noises`."""
+        self.arithmetic, self.coherent, self.noises = Arithmetic(profile), coherent, noises or Noises()
         self.generator = torch.Generator().manual_seed(0xA0D17 + seed)
 
     def evaluate(self, program: Program, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -67,7 +87,7 @@ class Evaluation:
             return None
         if not value.floating or value.bound is None:
             return Enclosure(value.mid)
-        noise = noise_of(step, value, [operands[ref].mid for ref in step.operands], self.arithmetic, output)
+        noise = self.noises.of(step, value, [operands[ref].mid for ref in step.operands], self.arithmetic, output)
         mid = value.mid
         part = self._part(mid, noise.coherent or (self.coherent and not noise.accumulated))
         moved = mid + part * noise.amplitude

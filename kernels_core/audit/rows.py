@@ -47,6 +47,9 @@ def _reason(precision: Precision) -> str:
         return (
             f"inside its worst-case bound, but every result is a value of {precision.stored_in}: rounded to that format"
         )
+    if max(precision.bits) <= SUSPECT_BITS and not precision.works_in:
+        times = f"{2**precision.unrounded_bits:.0f} times further off than roundings explain"
+        return f"inside its worst-case bound, but before their last rounding results are {times}"
     if precision.bits_lost <= SUSPECT_BITS and not precision.works_in:
         return "inside its worst-case bound, but " + (
             f"all results share a factor {2**precision.common_bits:.0f} times further from 1 than roundings explain"

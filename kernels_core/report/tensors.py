@@ -81,6 +81,7 @@ class Precision:
         bits_lost: log2(rms / max(native_rms, legal_rms)); -inf where the kernel has no error.
         peak_bits: the same of the largest error.
         common_bits: the same of the part of the errors that is a factor common to all elements.
+        unrounded_bits: the most of the first two for what the last rounding of a 16-bit result cannot explain.
         works_in: the narrower format whose rounding of operands makes just these errors, "" where there is none.
         stored_in: the narrower format that all results are values of, though the exact ones are not; "" as above.
     """
@@ -93,13 +94,14 @@ class Precision:
     bits_lost: float
     peak_bits: float = -math.inf
     common_bits: float = -math.inf
+    unrounded_bits: float = -math.inf
     works_in: str = ""
     stored_in: str = ""
 
     @property
     def suspect(self) -> bool:
         """True where the kernel loses more than correct kernels do, or its errors are those of a narrower format."""
-        return max(self.bits) > SUSPECT_BITS or bool(self.works_in) or bool(self.stored_in)
+        return max(*self.bits, self.unrounded_bits) > SUSPECT_BITS or bool(self.works_in) or bool(self.stored_in)
 
     @property
     def bits(self) -> tuple[float, float, float]:
