@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.random_programs import accumulator
 from kernels_core.doubles.error_free import two_product, two_sum
+from kernels_core.float8 import rounds_beyond
+from kernels_core.formats import format_of
 
 Tensor = torch.Tensor
 
@@ -30,23 +32,49 @@ def _without_memory(*values: Any) -> bool:
 class OverflowWatch(TorchDispatchMode):
     """Notices results that are infinite where every operand is finite: overflow of an intermediate is never legal.
 
-    A cast to an 8-bit format overflows as the program declares.
+    A cast to an 8-bit format overflows as the program declares, and a gradient that is returned in one saturates as a
+    result does; one that PyTorch's derivative of a cast stores in 8 bit on its way must not (docs/dtypes.md).
+
+    Attributes:
+        seen: an intermediate overflowed.
+        gradient: a gradient that went on from there overflowed in an 8-bit format: no gradient is legal then.
     """
 
     def __init__(self) -> None:
         """Start with nothing seen."""
         super().__init__()
-        self.seen = False
+        self.seen = self.gradient = False
+        self._beyond: list[Tensor] = []  # gradients in 8 bit that overflowed, legal while nothing reads them
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and look at its result."""
         result = func(*args, **(kwargs or {}))
+        if _in_backward() and isinstance(result, Tensor):
+            self.gradient |= any(a is beyond for a in pytree.tree_leaves(args) for beyond in self._beyond)
+            self._beyond += [result] * (_is_float8(result) and _overflows(args[0], result.dtype))
         if _without_memory(result, *pytree.tree_leaves(args)):
             return result
         if _inexact(result) and result.itemsize > 1 and not self.seen and bool(result.isinf().any()):
             tensors = [a for a in pytree.tree_leaves(args) if _inexact(a)]
             self.seen = bool(tensors) and all(bool(_widened(t).isfinite().all()) for t in tensors)
         return result
+
+
+def _in_backward() -> bool:
+    """Return True where autograd's engine is running."""
+    return bool(torch._C._current_graph_task_id() >= 0)
+
+
+def _is_float8(value: Tensor) -> bool:
+    return value.is_floating_point() and value.itemsize == 1
+
+
+def _overflows(x: Any, dtype: torch.dtype) -> bool:
+    """Return True where a wider tensor has a finite value that an 8-bit format does not reach."""
+    if not _inexact(x) or _without_memory(x):
+        return False
+    wide = _widened(x)
+    return bool((rounds_beyond(wide, format_of(dtype)) & wide.isfinite()).any())
 
 
 def _inexact(value: Any) -> bool:

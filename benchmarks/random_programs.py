@@ -35,6 +35,11 @@ def _gram(x: Tensor) -> Tensor:
     return rows @ rows.mT
 
 
+def _exponential(x: Tensor) -> Tensor:
+    """Return one of a pair of exponentials: PyTorch's of a single matrix is wrong (docs/findings.md, 42)."""
+    return torch.linalg.matrix_exp(torch.stack((x, x)))[0]
+
+
 def _filtered(x: Tensor, taps: Tensor) -> Tensor:
     return torch.nn.functional.conv1d(x[:, None], taps[None, None], padding=1)[:, 0]
 
@@ -152,7 +157,7 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "inv": _wide(lambda x: torch.linalg.inv(_gram(x) + 4 * torch.eye(x.shape[0])) @ x),
     "cholesky": _wide(lambda x: torch.linalg.cholesky(_gram(x) + 4 * torch.eye(x.shape[0])) @ x),
     "logdet": _wide(lambda x: x * torch.logdet(_gram(x) + 4 * torch.eye(x.shape[0]))),
-    "matrix_exp": _wide(lambda x: torch.linalg.matrix_exp(_gram(x) / (8 + _gram(x).detach().abs().sum())) @ x),
+    "matrix_exp": _wide(lambda x: _exponential(_gram(x) / (8 + _gram(x).detach().abs().sum())) @ x),
     "spectral": _wide(lambda x: x / (1 + torch.linalg.matrix_norm(x, 2))),
     "pinv": _wide(lambda x: torch.linalg.pinv(_gram(x) + 4 * torch.eye(x.shape[0])) @ x),
 }

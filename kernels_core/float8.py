@@ -36,11 +36,14 @@ def float8_cast(x: Tensor, dtype: torch.dtype, *, overflow: str) -> Tensor:
         )
     if overflow == "saturate":
         return x.clamp(-fmt.max_finite, fmt.max_finite).to(dtype)
-    return x.to(dtype) if overflow == "inf" else torch.where(_rounds_beyond(x, fmt), float("nan"), x).to(dtype)
+    return x.to(dtype) if overflow == "inf" else torch.where(rounds_beyond(x, fmt), float("nan"), x).to(dtype)
 
 
-def _rounds_beyond(x: Tensor, fmt: Format) -> Tensor:
-    """Halfway to the value after the largest one is a tie, which goes to the even one of the two."""
+def rounds_beyond(x: Tensor, fmt: Format) -> Tensor:
+    """Return True where |x| rounds to more than the largest value of F, if there were more.
+
+    Halfway to the value after the largest one is a tie, which goes to the even one of the two.
+    """
     halfway = (fmt.max_finite + fmt.first_beyond) / 2
     significand = fmt.max_finite / (fmt.first_beyond - fmt.max_finite)
     return x.abs() > halfway if significand % 2 == 0 else x.abs() >= halfway

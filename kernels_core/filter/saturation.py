@@ -41,13 +41,15 @@ def _clamped(value: Enclosure, limit: float) -> Enclosure:
 
     b allows for the distance of mid from the exact value, which stays below 2^-26 of the bound that is returned: where
     the clamp moves just one of the two, the limit lies between them and the bound reaches b on the other side.
+    Where nothing is known (bound inf) a legal value may be NaN, which stays NaN.
     """
     mid = value.mid.clamp(-limit, limit)
     if value.bound is None:
         return Enclosure(mid)
     reach = value.bound * DISCRETE
     above, below = (value.mid + reach).clamp(-limit, limit) - mid, mid - (value.mid - reach).clamp(-limit, limit)
-    return Enclosure(mid, torch.where(value.mid.isfinite(), torch.maximum(above, below), value.bound))
+    known = value.mid.isfinite() & value.bound.isfinite()
+    return Enclosure(mid, torch.where(known, torch.maximum(above, below), value.bound))
 
 
 def limited_exactly(values: Objects, dtype: torch.dtype, numbers: Numbers) -> Objects:

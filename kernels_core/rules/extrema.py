@@ -53,11 +53,12 @@ def unsure_index(local: Local, a: Enclosure, index: torch.Tensor, dim: int, sign
     if not a.floating or not a.mid.dim() or a.mid.shape[dim] < 2:
         return None
     upper = a.mid * sign if a.bound is None else (a.mid * sign).add_(a.bound * REACH)
-    second = torch.topk(upper, 2, dim).values.select(dim, 1).unsqueeze(dim)
+    largest: torch.Tensor = torch.topk(upper, 2, dim).values
+    first, second = largest.narrow(dim, 0, 1), largest.narrow(dim, 1, 1)
     own = (a.mid * sign).gather(dim, index)
     room = torch.zeros_like(own) if a.bound is None else a.bound.expand(a.shape).gather(dim, index) * REACH
     near = ~(second < own - room)
-    exact = (second == own) & (room == 0)
+    exact = (first == own) & (second == own) & (room == 0)  # not where another reaches above the chosen one
     if a.bound is not None:  # the other one may be uncertain
         exact &= (upper == second).sum(dim, keepdim=True) == ((upper == second) & (a.bound == 0)).sum(dim, keepdim=True)
     local.arithmetic.ties += int(exact.sum())

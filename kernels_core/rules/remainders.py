@@ -1,7 +1,8 @@
 """fmod and remainder: a - n b with n = trunc(a/b) or floor(a/b).
 
 Where n is certain, |(a' - n b') - (a - n b)| <= A + |n| B. Where the bound of a/b reaches another integer the result
-may jump by |b|: all of (-|b|, |b|) is granted. The operation is exact but for remainder's last addition of b.
+may jump by |b|: all of (-|b|, |b|) is granted. The operation is exact but for remainder's last addition of b. Where
+a/b has no bound, b may be zero or a NaN, and the result NaN: nothing is known.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def _remainder(function: Callable[[Any, Any], Tensor], whole: Callable[[Tensor],
         if bool(jumps.any()):
             local.lose_rad()
         size = torch.as_tensor(y, dtype=torch.float64, device=mid.device).abs() + (0.0 if y_bound is None else y_bound)
-        return local.rounded(mid, torch.where(jumps, size + mid.abs(), moved), subnormal=False)
+        moved = torch.where(reach.isinf(), torch.inf, torch.where(jumps, size + mid.abs(), moved))
+        return local.rounded(mid, moved, subnormal=False)
 
     return bound
 

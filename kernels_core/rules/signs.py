@@ -52,7 +52,8 @@ def angle(local: Local, a: Enclosure) -> Enclosure:
     bound = torch.where(mid.isnan(), 0.0, bound)
     if flips is not None and bool(flips.any()):
         local.lose_rad()
-        bound = torch.where(flips, torch.where(mid.isnan(), torch.inf, 4.0), bound)
+        unknown = mid.isnan() | a.bound_or_zero().isinf()  # NaN perhaps, whose angle is NaN
+        bound = torch.where(flips, torch.where(unknown, torch.inf, 4.0), bound)
     return Enclosure(mid, bound)
 
 

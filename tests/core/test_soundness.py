@@ -83,6 +83,17 @@ def test_an_overflow_in_the_middle_is_no_legal_evaluation_and_one_of_a_declared_
     assert watch.seen
 
 
+def test_a_gradient_in_8_bit_must_not_overflow_on_its_way_and_saturates_as_a_result():
+    def gradient(x, scale):
+        with OverflowWatch() as watch:
+            torch.autograd.grad((x.to(torch.float8_e4m3fn).float() * scale).sum(), x)
+        return watch.seen, watch.gradient
+
+    wide, narrow = torch.ones(2, requires_grad=True), torch.ones(2).to(torch.float8_e4m3fn).requires_grad_()
+    assert [gradient(wide, 464.0), gradient(wide, 465.0)] == [(False, False), (False, True)]
+    assert gradient(narrow, 465.0) == (False, False)
+
+
 def test_a_sweep_goes_on_from_its_log(tmp_path, monkeypatch):
     monkeypatch.setattr(soundness, "check_program", lambda seed, *_, **__: {"covered": seed})
     monkeypatch.setattr(soundness, "CHUNK", 2)
