@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import gc
 import multiprocessing
 import pathlib
 import re
@@ -132,6 +133,8 @@ def sweep(only: str, count: int, workers: int, seconds: float) -> int:
 def cost_of(run: Callable[[str], Report]) -> tuple[float, float, int]:
     """Return (seconds of the plain check, seconds with the battery, items skipped); the first call is a warm-up."""
     run("none")
+    gc.collect()
+    gc.freeze()  # what earlier cases left, which every collection would walk through
     plain = statistics.median(_seconds(lambda: run("none")) for _ in range(3))
     start = time.perf_counter()
     report = run("all")

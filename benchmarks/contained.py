@@ -1,7 +1,8 @@
 """One step of a program against FLINT: on exact operands, the exact value lies within |mid - exact| <= rad.
 
 `rad` is the rule's own bound with every format float64, and 2^-26 of its bound in the step's format where the filter
-relies on that (filter/run.py): every format float32 or narrower, and no rule that says it does not hold.
+relies on that (filter/run.py): every format float32 or narrower, and no rule that says it does not hold. Steps of
+float64 are also evaluated in double-double, where the exact value lies within |mid + low - exact| <= rad.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import flint
 import numpy as np
@@ -32,14 +33,16 @@ FREE_SIGNS = frozenset({"aten._linalg_eigh.default", "aten._linalg_svd.default"}
 
 @dataclasses.dataclass
 class Found:
-    """How many elements were compared by rule, and what was wrong."""
+    """How many elements were compared by rule, how many of them in double-double, and what was wrong."""
 
     compared: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    doubled: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     wrong: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, other: Found) -> None:
         """Take over what another found."""
         self.compared.update(other.compared)
+        self.doubled.update(other.doubled)
         self.wrong += other.wrong
 
 
@@ -107,39 +110,75 @@ def check_step(
     for output, (value, allowed) in enumerate(zip(results, granted, strict=True)):
         if value is None or allowed is None or not value.mid.numel():
             continue
-        index = np.unique(np.linspace(0, value.mid.numel() - 1, elements).astype(np.int64))
-        rad = np.zeros(index.shape)
+        rad = _zeros(value)
         if value.floating:
-            rad = np.minimum(_flat_bound(value)[index], _flat_bound(allowed)[index] * fraction)
-        known = np.isfinite(flat_array(value.mid)[index].astype(float)) & np.isfinite(rad)
-        if value.unsure is not None:
-            known &= ~value.unsure.expand(value.mid.shape).reshape(-1).numpy()[index]
-        if known.any():
-            _compare(step, output, index[known], rad[known], own, found)
+            rad = np.minimum(_flat(value, value.bound), _flat(allowed, allowed.bound) * fraction)
+        _compare_some(Part(step, output, value, rad, own, found.wrong, found.compared), elements)
+    if wide and step.name not in FREE_SIGNS:
+        _check_doubles(step, values, found, elements)
 
 
-def _flat_bound(value: Enclosure) -> np.ndarray:
-    return flat_array(value.bound_or_zero().expand(value.mid.shape))
+def _check_doubles(step: Step, values: Values, found: Found, elements: int) -> None:
+    results = evaluate_step(step, values, Arithmetic(doubles=True))
+    own = Values({**values, **{Ref(step.number, k): v for k, v in enumerate(results) if v is not None}})
+    for output, value in enumerate(results):
+        if value is not None and value.mid.numel():
+            rad = _flat(value, value.rad)
+            _compare_some(Part(step, output, value, rad, own, found.wrong, found.doubled), elements)
 
 
-def _compare(step: Step, output: int, index: np.ndarray, rad: np.ndarray, values: Values, found: Found) -> None:
+class Part(NamedTuple):
+    """One result of a step with the radius to hold against it, and where what is found goes."""
+
+    step: Step
+    output: int
+    value: Enclosure
+    rad: np.ndarray
+    values: Values
+    wrong: list[str]
+    compared: collections.Counter[str]
+
+
+def _zeros(value: Enclosure) -> np.ndarray:
+    return np.zeros(value.mid.numel())
+
+
+def _flat(value: Enclosure, part: torch.Tensor | None) -> np.ndarray:
+    return _zeros(value) if part is None else flat_array(part.expand(value.mid.shape)).astype(float)
+
+
+def _compare_some(part: Part, elements: int) -> None:
+    value = part.value
+    index = np.unique(np.linspace(0, value.mid.numel() - 1, elements).astype(np.int64))
+    known = np.isfinite(flat_array(value.mid)[index].astype(float)) & np.isfinite(part.rad[index])
+    known &= np.isfinite(_flat(value, value.low)[index])
+    if value.unsure is not None:
+        known &= ~value.unsure.expand(value.mid.shape).reshape(-1).numpy()[index]
+    if known.any():
+        _compare(part, index[known])
+
+
+def _compare(part: Part, index: np.ndarray) -> None:
+    step, value = part.step, part.value
     try:
-        exact = _exact_values(step, output, index, values)
+        exact = _exact_values(step, part.output, index, part.values)
         if exact is None and len(index) > 1:  # one of them cannot be told: each by itself
             for k in range(len(index)):
-                _compare(step, output, index[k : k + 1], rad[k : k + 1], values, found)
+                _compare(part, index[k : k + 1])
             return
     except Exception as error:
-        found.wrong.append(f"{step.name} {step.operand_metas}, result {output}: {type(error).__name__}: {error}")
+        part.wrong.append(f"{step.name} {step.operand_metas}, result {part.output}: {type(error).__name__}: {error}")
         return
-    mids = flat_array(values[Ref(step.number, output)].mid)[index].tolist()
-    for where, value, mid, r in zip(
-        index, () if exact is None else exact, mids, rad.tolist(), strict=exact is not None
+    mids, lows = flat_array(value.mid)[index].tolist(), _flat(value, value.low)[index].tolist()
+    for where, true, mid, low, r in zip(
+        index, () if exact is None else exact, mids, lows, part.rad[index].tolist(), strict=exact is not None
     ):
         signs = (1, -1) if step.name in FREE_SIGNS else (1,)
-        found.compared[step.name] += _is_sharp(value, r)
-        if all(_beyond(value, sign * mid, r) for sign in signs):
-            found.wrong.append(f"{step.name} {step.metas[output]} [{where}]: exact {value}, mid {mid!r}, rad {r!r}")
+        centre = _rational(mid) + _rational(low)
+        part.compared[step.name] += _is_sharp(true, r)
+        if all(_beyond(true, sign * centre, r) for sign in signs):
+            meta = step.metas[part.output]
+            part.wrong.append(f"{step.name} {meta} [{where}]: exact {true}, mid {mid!r} + {low!r}, rad {r!r}")
 
 
 def _exact_values(step: Step, output: int, index: np.ndarray, values: Values) -> Any:
@@ -165,16 +204,16 @@ def _is_sharp(exact: Any, rad: float) -> bool:
     return not isinstance(exact, flint.arb) or bool(exact.rad() <= max(rad, 2.0**-200 * abs(float(exact.mid()))))
 
 
-def _beyond(exact: Any, mid: float, rad: float) -> bool:
-    """Return True where |exact - mid| > rad for certain."""
+def _beyond(exact: Any, centre: flint.fmpq, rad: float) -> bool:
+    """Return True where |exact - centre| > rad for certain."""
     if isinstance(exact, (int, bool, np.integer, np.bool_)):
         exact = flint.fmpq(int(exact))
     if isinstance(exact, flint.arb):
         with flint.ctx.workprec(PRECISION):
-            return bool(abs(exact - flint.arb(mid)) > flint.arb(rad))
+            return bool(abs(exact - flint.arb(centre)) > flint.arb(rad))
     if isinstance(exact, float):  # an infinity or NaN, where mid is finite
         return math.isfinite(exact) is False
-    return bool(abs(exact - _rational(mid)) > _rational(rad))
+    return bool(abs(exact - centre) > _rational(rad))
 
 
 def _rational(value: Any) -> Any:

@@ -7,7 +7,7 @@ NaN in one run and a large number in the other. Allocations are seen where they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -31,13 +31,10 @@ _ALLOCATIONS = (
 )
 
 
-def poison(dtype: torch.dtype, *, large: bool, around: bool = False) -> float:
-    """Return what unwritten memory is filled with: NaN or a large number; small for integers, which may be indices.
-
-    What lies `around` inputs is another large number, so that a result shows which of both was read.
-    """
+def poison(dtype: torch.dtype, *, large: bool) -> float:
+    """Return what unwritten memory is filled with: NaN or a large number; small for integers, which may be indices."""
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.finfo(dtype).max / (8 if around else 4) if large else float("nan")
+        return torch.finfo(dtype).max / 4 if large else float("nan")
     return float(large) if dtype == torch.bool else 2 + float(large)
 
 
@@ -51,7 +48,7 @@ class Guarded:
 
     def around(self, given: Tensor, name: str) -> Tensor:
         """Return the values of a contiguous tensor between two canaries."""
-        memory = given.new_empty(given.numel() + 2 * WIDTH).fill_(poison(given.dtype, large=self.large, around=True))
+        memory = given.new_empty(given.numel() + 2 * WIDTH).fill_(poison(given.dtype, large=self.large))
         for side, canary in (("before", memory[:WIDTH]), ("behind", memory[-WIDTH:])):
             self.kept.append((f"the memory {side} {name}", canary, canary.clone()))
         return memory[WIDTH : WIDTH + given.numel()].view(given.shape).copy_(given)
@@ -132,9 +129,17 @@ def _canaries(subject: Subject) -> Finding:
 
 
 def _unwritten(subject: Subject) -> Finding:
+    """Judge the runs between canaries; where something is wrong, runs where nothing but new memory is poisoned."""
     judgement = Judgement(subject)
-    runs = [(f"new memory of {run.label}", run.found) for run in subject.once("guarded", _runs) if run.raised is None]
-    runs = runs if len(runs) == 2 else _unguarded_runs(subject, judgement)
+    guarded = [(run.label, run.found) for run in subject.once("guarded", _runs) if run.raised is None]
+    _look_at_memory(judgement, guarded)
+    if len(guarded) < 2 or judgement.faults or judgement.doubts:
+        judgement = Judgement(subject)
+        _look_at_memory(judgement, _unguarded_runs(subject, judgement))
+    return judgement.finding("every element of every output and gradient is written")
+
+
+def _look_at_memory(judgement: Judgement, runs: Sequence[tuple[str, Mapping[str, Tensor | None]]]) -> None:
     if len(runs) == 2:
         (_, first), (_, second) = runs
         for name in first:
@@ -142,11 +147,10 @@ def _unwritten(subject: Subject) -> Finding:
         if not judgement.faults:
             for label, found in runs:
                 judgement.look(label, found)
-    return judgement.finding("every element of every output and gradient is written")
 
 
 def _unguarded_runs(subject: Subject, judgement: Judgement) -> list[tuple[str, Mapping[str, Tensor | None]]]:
-    """Return the runs that do not raise where only new memory is poisoned, not what lies around."""
+    """Return the runs that do not raise."""
     runs: list[tuple[str, Mapping[str, Tensor | None]]] = []
     for large, label in ((False, "new memory of NaN"), (True, "new memory of a large number")):
         with judgement.trying(label, may_refuse=True), Allocations(large=large):

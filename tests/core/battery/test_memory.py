@@ -8,6 +8,8 @@ import itertools
 import pytest
 import torch
 
+from kernels_core.report import Outcome
+from kernels_core.verify import verify
 from tests.core.battery.planted import require_caught, require_left_alone, seeded
 
 
@@ -122,6 +124,8 @@ def test_element_written_behind_a_tensor_is_caught(kernel: type[torch.autograd.F
 def test_element_read_outside_of_a_tensor_is_caught():
     require_caught(TakesTheMaximumOfTheStorage, "canaries", X, "of output violated", reference=shifted)
     require_left_alone(ShiftedByItsMaximum, "canaries", X, reference=shifted)
+    (row,) = verify(TakesTheMaximumOfTheStorage, X, reference=shifted, battery=["unwritten"]).battery
+    assert row.outcome is Outcome.PASS, "what is read was written, by somebody else"
 
 
 def test_element_that_is_never_written_is_caught():

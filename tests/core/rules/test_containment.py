@@ -22,10 +22,13 @@ from benchmarks.containment import check_case, programs
 from benchmarks.containment_cases import CASES, WITHOUT
 from benchmarks.operators import entries, title
 from kernels_core import rules
+from kernels_core.doubles.operations import OPERATIONS
 from kernels_core.rules import registry
 
 ENTRIES: Mapping[str, str] = json.loads(pathlib.Path(__file__).with_name("containment_entries.json").read_text())
 HERE = ("addmm", "cumsum", "linalg.inv", "nn.functional.layer_norm", "nn.functional.max_pool2d", "softmax", "sort")
+
+WITHOUT_FLOATS = {"aten.bitwise_xor.Tensor", "aten.logical_xor.default", "aten.where.Scalar"}  # their cases are of bits
 
 
 @functools.cache
@@ -48,6 +51,8 @@ def test_rules_contain_the_exact_value_of_their_case(dtype: torch.dtype) -> None
             total.add(check_case(name, dtype))
     assert total.wrong == []
     assert set(CASES) - set(+total.compared) == set()
+    if dtype is torch.float64:
+        assert set(CASES) & set(OPERATIONS) - set(+total.doubled) == WITHOUT_FLOATS
 
 
 @pytest.mark.parametrize("entry", HERE)
@@ -57,6 +62,24 @@ def test_rules_contain_the_exact_value_in_a_program(entry: str) -> None:
         found.add(check_program(program, inputs, often=1))
     assert found.wrong == []
     assert {rule for rule, where in ENTRIES.items() if where == entry} <= set(+found.compared)
+
+
+@pytest.mark.parametrize("entry", HERE)
+def test_double_doubles_contain_the_exact_value_in_a_program(entry: str) -> None:
+    found = Found()
+    for program, inputs in programs(database()[entry], torch.float64, 1):
+        found.add(check_program(program, inputs, often=1))
+    assert found.wrong == []
+    assert +found.doubled
+
+
+def test_a_double_double_that_is_off_by_more_than_its_radius_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def off(*args: Any) -> Any:
+        value = OPERATIONS["prims.sin.default"](*args)
+        return dataclasses.replace(value, lo=value.lo + value.hi * 2.0**-90)
+
+    monkeypatch.setattr("kernels_core.doubles.evaluation.OPERATIONS", {**OPERATIONS, "prims.sin.default": off})
+    assert check_case("prims.sin.default", torch.float64).wrong
 
 
 def test_a_rule_that_is_off_by_more_than_its_radius_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
