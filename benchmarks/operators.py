@@ -1,10 +1,10 @@
 """PyTorch's operator database: its eager forward and gradient as the kernel, the same operator as the reference.
 
     python benchmarks/operators.py --workers 2 [--only REGEX] [--samples 6] [--dtype float32] [--order ORDER]
-        [--seconds 60] [--json FILE]
+        [--seconds 60] [--log FILE]
 
 SAMPLES 0 means all that an entry has. After SECONDS of its processor time no further sample of an entry is begun;
-an entry that needs four times as long is a timeout.
+an entry that needs four times as long is a timeout. With a log the sweep goes on where an earlier one stopped.
 
 ORDER is "first" (outputs and gradients), "jvp" (tangents, by PyTorch's forward mode) or "double" (gradients of the
 gradients, by its double backward). Entries that PyTorch itself cannot differentiate so are counted as not applicable.
@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import json
 import math
 import multiprocessing
 import pathlib
@@ -32,38 +31,20 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+from benchmarks.operator_log import ORDER, Entry, append, line, read_log, summary
+from benchmarks.operator_orders import ORDERS, NotApplicableError
 from benchmarks.rounded_once import NARROW, count_verdicts, rounded_once
 from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.exact.tier import Budget
-from kernels_core.kernel.call import KernelRaisedError, draw_upstream, run_kernel
-from kernels_core.reference import Check, Result, reference
-from kernels_core.tracing.arguments import call_bound, output_names, with_tensors
-from kernels_core.tracing.derivatives import tangent_name
-
-Entry = dict[str, Any]
-Compared = tuple[dict[str, Result], dict[str, torch.Tensor | None]]
-ORDER = (
-    "violated",
-    "error",
-    "timeout",
-    "rounded",
-    "unsupported",
-    "random",
-    "untraceable",
-    "undecided",
-    "unconstrained",
-    "certified",
-    "not applicable",
-)
-
+from kernels_core.kernel.call import KernelRaisedError
+from kernels_core.reference import Check, reference
 
 # The sign of their vectors is the algorithm's: judged is what PyTorch's own tests make of them, absolute values.
 FREE_SIGNS = frozenset({"linalg.eig", "linalg.eigh", "linalg.svd", "svd"})
@@ -110,71 +91,6 @@ def samples(op: Any, dtype: torch.dtype, count: int = 0) -> Iterator[Any]:
         if found == count:
             return
     yield from empty[: count - found] if count else empty
-
-
-class NotApplicableError(Exception):
-    """PyTorch itself cannot differentiate this in the order asked for."""
-
-
-def first_order(function: Any, arguments: Any, check: Check) -> Compared:
-    """Return outputs and gradients, ours and PyTorch's."""
-    upstream = draw_upstream(check, 0)
-    outputs, gradients = run_kernel(function, arguments, arguments, check, upstream)
-    return check.both(upstream), {**outputs, **(gradients or {})}
-
-
-def forward_mode(function: Any, arguments: Any, check: Check) -> Compared:
-    """Return the tangents of the outputs, ours and those of PyTorch's forward mode."""
-    tangents = _vectors(check, check.wrt)
-    try:
-        with forward_ad.dual_level():
-            duals = {n: forward_ad.make_dual(check.tensors[n], t) for n, t in tangents.items()}
-            names, outputs = output_names(call_bound(function, with_tensors(arguments, {**check.tensors, **duals})))
-            found = {tangent_name(n): forward_ad.unpack_dual(o).tangent for n, o in zip(names, outputs, strict=True)}
-    except Exception as error:
-        raise NotApplicableError(str(error)) from error
-    if not tangents or not check.cotangents:
-        raise NotApplicableError("nothing to differentiate")
-    return check.tangents(tangents), found
-
-
-def second_order(function: Any, arguments: Any, check: Check) -> Compared:
-    """Return the gradients of the gradients, ours and those of PyTorch's double backward."""
-    upstream = draw_upstream(check, 0)
-    leaves = {n: t.detach().clone().requires_grad_(n in check.wrt) for n, t in check.tensors.items()}
-    wanted = [leaves[n] for n in check.wrt]
-    grads = [g.clone().requires_grad_() for g in upstream]
-    try:
-        _, outputs = output_names(call_bound(function, with_tensors(arguments, leaves)))
-        pairs = [(o, g) for o, g in zip((o for o in outputs if o.is_floating_point()), grads, strict=True)
-                 if o.requires_grad]  # fmt: skip
-        first = _grad([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True)
-        used = {f"grad_{n}": g for n, g in zip(check.wrt, first, strict=True) if g is not None and g.requires_grad}
-        vectors = _vectors(check, [n.removeprefix("grad_") for n in used], "grad_")
-        second = _grad(list(used.values()), [*wanted, *grads], list(vectors.values()))
-    except Exception as error:
-        raise NotApplicableError(str(error)) from error
-    if not vectors:
-        raise NotApplicableError("the gradient depends on nothing")
-    results = check.second_order(upstream, vectors)
-    return results, dict(zip(results, second, strict=True))
-
-
-def _grad(outputs: Any, inputs: Any, grads: Any, **options: Any) -> Any:
-    return torch.autograd.grad(outputs, inputs, grads, allow_unused=True, **options)
-
-
-def _vectors(check: Check, names: Sequence[str], prefix: str = "") -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    shapes = {n: check.tensors[n] for n in names}
-    return {prefix + n: torch.randn(t.shape, generator=generator).to(t.dtype) for n, t in shapes.items()}
-
-
-ORDERS: Mapping[str, Callable[[Any, Any, Check], Compared]] = {
-    "first": first_order,
-    "jvp": forward_mode,
-    "double": second_order,
-}
 
 
 def check_sample(op: Any, sample: Any, order: str = "first") -> collections.Counter[str]:
@@ -297,60 +213,36 @@ def _one(job: tuple[int, str, int, float, str]) -> Entry:
     return {"name": title(op), "dtype": dtype_name, **found, "seconds": round(time.monotonic() - start, 2)}
 
 
-def _line(found: Entry) -> str:
-    of = f"{found['samples'].get('certified', 0)}/{sum(found['samples'].values()) + found.get('left', 0)}"
-    note = "; ".join(dict.fromkeys(found["notes"]))[:400]
-    return f"{found['verdict']:14} {found['name']:45} {of:9} {found['seconds']:5} s  {note}\n"
-
-
-def complete(entry: Entry) -> bool:
-    """Return True where every sample that the entry has was tried and certified."""
-    return set(entry["samples"]) == {"certified"} and not entry["left"]
-
-
-def missing(found: list[Entry]) -> collections.Counter[str]:
-    """Return how many entries each operation without a rule keeps from being certified."""
-    counts: collections.Counter[str] = collections.Counter()
-    for entry in found:
-        if entry["verdict"] == "unsupported":
-            counts.update({note.split(": ", 1)[-1] for note in entry["notes"]})
-    return counts
+def swept(options: argparse.Namespace) -> list[Entry]:
+    """Return the entries of the sweep; those that the log has are not run again, the others go to it one by one."""
+    dtype = getattr(torch, options.dtype)
+    found = [entry for entry in read_log(options.log) if entry["dtype"] == options.dtype]
+    known = {entry["name"] for entry in found}
+    chosen = [n for n, op in enumerate(entries(dtype)) if re.search(options.only, title(op)) and title(op) not in known]
+    count = max(3, options.samples) if options.samples else 0
+    jobs = [(n, options.dtype, count, options.seconds, options.order) for n in chosen]
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        for entry in pool.imap_unordered(_one, jobs):
+            found.append(entry)
+            append(options.log, entry)
+            sys.stdout.write(line(entry))
+            sys.stdout.flush()
+    return found
 
 
 def main() -> int:
     """Run and print; exit 1 on any violation or error."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="regular expression on the entry's name")
     parser.add_argument("--samples", type=int, default=6, help="of an entry, at least 3; 0: all")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--order", choices=list(ORDERS), default="first", help="of the derivatives")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of one entry")
-    parser.add_argument("--json", type=pathlib.Path)
-    options = parser.parse_args()
-    start, dtype = time.monotonic(), getattr(torch, options.dtype)
-    chosen = [n for n, op in enumerate(entries(dtype)) if re.search(options.only, title(op))]
-    count = max(3, options.samples) if options.samples else 0
-    jobs = [(n, options.dtype, count, options.seconds, options.order) for n in chosen]
-    found = []
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        for entry in pool.imap_unordered(_one, jobs):
-            found.append(entry)
-            sys.stdout.write(_line(entry))
-            sys.stdout.flush()
-    totals = collections.Counter(entry["verdict"] for entry in found)
-    sys.stdout.write(f"{len(found)} entries: " + ", ".join(f"{totals[v]} {v}" for v in reversed(ORDER) if totals[v]))
-    tried = sum(sum(entry["samples"].values()) for entry in found)
-    left = sum(entry.get("left", 0) for entry in found)
-    sys.stdout.write(
-        f"; {time.monotonic() - start:.0f} s\n"
-        f"{sum(map(complete, found))} entries certified in every sample that they have; "
-        f"{sum(entry['samples'].get('certified', 0) for entry in found)} of {tried} samples tried, {left} not tried\n"
-        f"operations without a rule: {dict(missing(found).most_common())}\n"
-    )
-    if options.json:
-        options.json.write_text(json.dumps(sorted(found, key=lambda e: e["name"]), indent=1))
-    return 1 if totals["violated"] or totals["error"] else 0
+    parser.add_argument("--log", type=pathlib.Path, help="file that a later sweep of the same entries goes on from")
+    found = swept(parser.parse_args())
+    sys.stdout.write(summary(found))
+    return int(any(entry["verdict"] in ("violated", "error") for entry in found))
 
 
 if __name__ == "__main__":

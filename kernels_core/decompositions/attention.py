@@ -25,7 +25,8 @@ def scaled_dot_product_attention(
     q, k, v = wide(query), wide(key), wide(value)
     if enable_gqa:
         k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
-    scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scale = 1 / math.sqrt(max(1, q.shape[-1])) if scale is None else scale  # products of no factors are 0 at any scale
+    scores = q @ k.transpose(-1, -2) * scale
     if is_causal:
         visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
         scores = scores.masked_fill(~visible, -math.inf)

@@ -152,7 +152,7 @@ def _forward(make: Make) -> Callable[..., Tensor]:
     def forward(x: Tensor, output_size: Sequence[int], *settings: Any) -> Tensor:
         sizes, x_wide = x.shape[2:], wide(x)
         index, weight = _combined(sizes, make(sizes, output_size, settings, x_wide), x.device)
-        terms = x_wide.reshape(*x.shape[:2], -1).index_select(2, index.reshape(-1)).reshape(*x.shape[:2], *index.shape)
+        terms = x_wide.flatten(2).index_select(2, index.reshape(-1)).reshape(*x.shape[:2], *index.shape)
         value = terms.squeeze(2) if weight is None else (terms * weight).sum(2)
         return value.reshape(*x.shape[:2], *output_size).to(x.dtype)
 
@@ -178,8 +178,8 @@ def _backward(make: Make) -> Callable[..., Tensor]:
     def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *settings: Any) -> Tensor:
         sizes, g = input_size[2:], wide(grad)
         index, weight = _combined(sizes, make(sizes, output_size, settings, g), grad.device)
-        terms = g.reshape(*grad.shape[:2], 1, -1)
-        terms = (terms if weight is None else terms * weight).reshape(*grad.shape[:2], -1)
+        terms = g.flatten(2).unsqueeze(2)
+        terms = (terms if weight is None else terms * weight).flatten(2)
         zeros = g.new_zeros((*input_size[:2], math.prod(sizes)))
         return zeros.index_add(2, index.reshape(-1), terms).reshape(input_size).to(grad.dtype)
 

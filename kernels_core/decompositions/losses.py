@@ -26,7 +26,7 @@ def _multi_margin_backward(
     grad: Tensor, input: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None = None, reduction: int = 1
 ) -> Tensor:
     x, target = torch.atleast_2d(input), torch.atleast_1d(target).unsqueeze(1)
-    scale = 1 / (x.shape[1] * (x.shape[0] if reduction == _MEAN else 1))
+    scale = 1 / max(1, x.shape[1] * (x.shape[0] if reduction == _MEAN else 1))
     z = margin - x.gather(1, target) + x
     each = torch.full_like(z, scale) if p == 1 else 2 * scale * z
     if weight is not None:
@@ -64,7 +64,7 @@ def _multilabel_margin_backward(
     grad: Tensor, input: Tensor, target: Tensor, reduction: int, is_target: Tensor
 ) -> Tensor:
     x = torch.atleast_2d(input)
-    scale = 1 / (x.shape[1] * (x.shape[0] if reduction == _MEAN else 1))
+    scale = 1 / max(1, x.shape[1] * (x.shape[0] if reduction == _MEAN else 1))
     label, z, counts, _ = _multilabel_terms(x, torch.atleast_2d(target))
     each = torch.where((z > 0) & counts, torch.full_like(z, scale), 0.0)
     value = each.sum(1).scatter_add(1, label, -each.sum(2))
@@ -171,7 +171,21 @@ def _ctc_loss_backward(
     return torch.where(live, value, 0.0)
 
 
+def _of_nothing(gradient: Any) -> Callable[..., Tensor]:
+    """Return PyTorch's decomposition, which divides by the number of elements, without elements the empty gradient."""
+    decomposed = torch._decomp.decomposition_table[gradient]
+
+    def backward(grad: Tensor, input: Tensor, target: Tensor, *settings: Any) -> Tensor:
+        found: Tensor = decomposed(grad, input, target, *settings) if input.numel() else input - target
+        return found
+
+    return backward
+
+
 LOSSES: Mapping[Any, Callable[..., Any]] = {
+    aten.mse_loss_backward.default: _of_nothing(aten.mse_loss_backward.default),
+    aten.smooth_l1_loss_backward.default: _of_nothing(aten.smooth_l1_loss_backward.default),
+    aten.huber_loss_backward.default: _of_nothing(aten.huber_loss_backward.default),
     aten.multi_margin_loss_backward.default: _multi_margin_backward,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin,
     aten.multilabel_margin_loss_backward.default: _multilabel_margin_backward,

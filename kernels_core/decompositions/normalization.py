@@ -56,7 +56,7 @@ def group_norm(
 ) -> torch.Tensor:
     """Group norm: each of `num_groups` groups of channels with all positions."""
     x = wide(input)
-    grouped = x.reshape(x.shape[0], num_groups, -1)
+    grouped = x.reshape(x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:]).flatten(2)
     y = _normalize(grouped, (-1,), eps).reshape(x.shape)
     return _affine(y, _channels(weight, x), _channels(bias, x)).to(input.dtype)
 
@@ -74,8 +74,11 @@ def batch_norm(
 ) -> torch.Tensor:
     """Batch norm with the batch's statistics in training mode, the running ones otherwise.
 
-    The running statistics are buffers: their update is not part of the result here.
+    The running statistics are buffers: their update is not part of the result here. A vector has no channels: PyTorch
+    takes it only without elements, and returns it as it is.
     """
+    if input.dim() < 2 and not input.numel():
+        return input.clone()
     x = wide(input)
     if training or running_mean is None or running_var is None:
         y = _normalize(x, (0, *range(2, x.dim())), eps)

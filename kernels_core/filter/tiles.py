@@ -51,6 +51,9 @@ class Run:
 
 def _pieces(lead: tuple[int, ...], rows: int) -> Iterator[tuple[slice, ...]]:
     """Split the index space `lead` into boxes of about `rows` points: inner dimensions, a range, single outers."""
+    if 0 in lead:  # one tile, so that there is a value
+        yield tuple(slice(0, n) for n in lead)
+        return
     inner, split = 1, len(lead)
     while split and inner * lead[split - 1] <= rows:
         split -= 1

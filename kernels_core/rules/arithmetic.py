@@ -132,7 +132,7 @@ def subtract(local: Local, a: Any, b: Any, *, alpha: float = 1) -> Enclosure:
 
 def subtract_reversed(local: Local, a: Any, b: Any, alpha: float = 1) -> Enclosure:
     """B - alpha a."""
-    return integral(local, a, b, alpha) if is_integral(local) else add(local, b, a, alpha=alpha, sign=-1.0)
+    return integral(local, a, b, alpha=alpha) if is_integral(local) else add(local, b, a, alpha=alpha, sign=-1.0)
 
 
 def multiply(local: Local, a: Any, b: Any) -> Enclosure:

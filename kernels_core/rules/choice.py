@@ -116,12 +116,12 @@ def clamp(local: Local, a: Enclosure, low: Any = None, high: Any = None) -> Encl
 
 def clamp_min(local: Local, a: Enclosure, low: Any) -> Enclosure:
     """max(a, low)."""
-    return clamp(local, a, low)
+    return integral(local, a, low) if is_integral(local) else clamp(local, a, low)
 
 
 def clamp_max(local: Local, a: Enclosure, high: Any) -> Enclosure:
     """min(a, high)."""
-    return clamp(local, a, None, high)
+    return integral(local, a, high) if is_integral(local) else clamp(local, a, None, high)
 
 
 def _ignoring_nan(choose: Any, other: Any) -> Any:

@@ -22,6 +22,7 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import Local
+from kernels_core.rules.integers import whole_integers
 from kernels_core.rules.linear import Addend, product_bound
 from kernels_core.rules.matmul_inputs import as_read
 from kernels_core.rules.record import Family, Rule
@@ -102,6 +103,8 @@ def _classed(a: Enclosure, b: Enclosure, padded: Enclosure, mid: torch.Tensor, b
 
 def convolution(local: Local, data: Enclosure, weight: Enclosure, bias: Enclosure | None, *settings: Any) -> Enclosure:
     """Return the convolution with its bias, rounded once."""
+    if not data.floating:
+        return whole_integers(local, data, weight, bias, *settings)
     g = _geometry(local.step.shape, data.mid.shape, weight.mid.shape, settings)
     inner = g.taps * (g.per_group if settings[3] else g.weight[1])
 

@@ -107,7 +107,7 @@ def lu_unpack(
 def _unpacked(compact: Tensor, bound: Tensor, pivots: Tensor, ambiguous: Tensor) -> tuple[Enclosure, ...]:
     rows, columns = compact.shape[-2:]
     short = min(rows, columns)
-    places = permuted(pivots, rows)
+    places = permuted(pivots[..., :short], rows)
     order = torch.nn.functional.one_hot(places, rows).to(torch.float64).transpose(-2, -1) if rows else eye(compact, 0)
     unknown = torch.where(ambiguous[..., None, None], torch.inf, 0.0).expand(order.shape)
     diagonal = torch.eye(rows, short, dtype=compact.dtype, device=compact.device)

@@ -30,6 +30,7 @@ from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.profiles.blocks import BlockAccumulator
 from kernels_core.rules.block_products import accumulator_of, block_error
 from kernels_core.rules.cones import broadcast_index
+from kernels_core.rules.integers import whole_integers
 from kernels_core.rules.matmul_inputs import as_read
 from kernels_core.rules.nonnegative import Weight, nonnegative_product
 from kernels_core.rules.record import Family, Rule
@@ -268,7 +269,7 @@ def _joined_batches(a: Enclosure, b: Enclosure) -> tuple[Enclosure, Enclosure]:
 def _plain(shape: Shape) -> Any:
     def bound(local: Local, a: Enclosure, b: Enclosure) -> Enclosure:
         if not a.floating:
-            return _integers(local, a, b)
+            return whole_integers(local, a, b)
         return _shaped(local, affine(local, None, *shape(a, b), 0, 1))
 
     return bound
@@ -279,7 +280,7 @@ def _with_summand(shape: Shape) -> Any:
         local: Local, summand: Enclosure, a: Enclosure, b: Enclosure, *, beta: Number = 1, alpha: Number = 1
     ) -> Enclosure:
         if not a.floating:
-            return _integers(local, summand, a, b, beta=beta, alpha=alpha)
+            return whole_integers(local, summand, a, b, beta=beta, alpha=alpha)
         if shape is _matrix_vector and summand.mid.dim():
             summand = _reshaped(summand, lambda t: t.unsqueeze(-1))
         return _shaped(local, affine(local, summand, *shape(a, b), beta, alpha, _narrow_roundings(local, shape, a)))
@@ -299,13 +300,6 @@ def _narrow_roundings(local: Local, shape: Shape, a: Enclosure) -> float:
 
 def _shaped(local: Local, value: Enclosure) -> Enclosure:
     return local.stored(_reshaped(value, lambda t: t.reshape(local.step.shape)))
-
-
-def _integers(local: Local, *operands: Enclosure, **kwargs: Any) -> Enclosure:
-    """Integers by PyTorch itself, exact; all unsure where any operand is."""
-    mid = local.step.op(*(v.mid for v in operands), **kwargs)  # type: ignore[misc]
-    unsure = any(v.unsure is not None and bool(v.unsure.any()) for v in operands)
-    return Enclosure(mid, None, torch.ones_like(mid, dtype=torch.bool) if unsure else None)
 
 
 def _matrix_cone(call: Any) -> list[np.ndarray]:

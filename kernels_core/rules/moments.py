@@ -115,9 +115,12 @@ def std(
 def var_mean(
     local: Local, a: Enclosure, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Enclosure, Enclosure]:
-    """Variance and mean; Welford's update makes NaN of an infinite mean, so nothing is known there."""
+    """Variance and mean; Welford's update makes NaN of an infinite mean, so nothing is known there.
+
+    A mean that is NaN for certain (of no values, of NaN, of infinities of both signs) is so in every order.
+    """
     mean = mean_dims(local, a, dim, keepdim)
-    known = mean.mid.isfinite()
+    known = mean.mid.isfinite() | (mean.mid.isnan() & (mean.bound_or_zero() == 0))
     mean = Enclosure(torch.where(known, mean.mid, torch.nan), torch.where(known, mean.bound_or_zero(), torch.inf))
     return var(local, a, dim, correction=correction, keepdim=keepdim), mean
 

@@ -61,7 +61,7 @@ def qr(local: Local, a: Enclosure, mode: str = "reduced") -> Any:
     diagonal = torch.eye(short, dtype=torch.bool, device=mid.device)
     box = torch.where(diagonal, (box + 4 * short * largest(w) ** 2) / 2, box)
     rest = moved + bounded_product(q.abs(), box)
-    formed = granted[..., short - 1 : short] if short else granted
+    formed = granted[..., :short][..., -1:]
     q_error = transposed(resolvent(transposed(box).nan_to_num(torch.inf), transposed(rest))) + formed + local.eta
     r_error = bounded_product(box, square.abs()) + local.eta
     if columns > short:

@@ -18,6 +18,7 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
+from kernels_core.rules.integers import whole_integers
 from kernels_core.rules.linear import relative_error
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.windows import Map, adaptive, inverted, per_dim, sliding, window
@@ -139,6 +140,8 @@ def _forward(make: Make, rank: int) -> dict[str, Any]:
         return make(step.operand_metas[0].shape, step.shape, rank, *step.args[1:], **step.kwargs)
 
     def bound(local: Local, a: Enclosure, *args: Any, **kwargs: Any) -> Enclosure:
+        if not a.floating:
+            return whole_integers(local, a, *args, **kwargs)
         # PyTorch's three-dimensional adaptive kernel adds up in the format of the result, the others in float32.
         slope = relative_error(
             pool_of(local.step).taps, local.u if make is adaptive_pool and rank == 3 else local.u_sum, 2

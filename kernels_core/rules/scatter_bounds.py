@@ -121,6 +121,9 @@ class Reduction:
         """The sum divided by its number of terms."""
         value = self.sum()
         terms = (self.count + (1 if self.include else 0)).clamp(min=1)
+        if not value.floating:  # PyTorch rounds integers down
+            whole = value.mid.div(terms.to(value.mid.dtype), rounding_mode="floor")
+            return Enclosure(whole if self.include else torch.where(self.count == 0, self._old()[0], whole))
         mid = value.mid / terms
         bound = value.bound_or_zero() / terms
         rounding = torch.where(self.count == 0, 0.0, 2 * self.local.u * INFLATE * (mid.abs() + bound) + self.local.eta)

@@ -34,6 +34,7 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
+from kernels_core.rules.arithmetic import as_tensor, integer_rounding, parts, plus
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.movement import before
 from kernels_core.rules.record import Family, Rule
@@ -218,6 +219,9 @@ def _logarithm(local: Local, row: _Row, top_rounding: torch.Tensor) -> torch.Ten
 
 def logsumexp(local: Local, a: Enclosure, dim: Any, keepdim: bool = False) -> Enclosure:
     """M + log s."""
+    if not a.floating:
+        read, unsure = parts(a)
+        a = Enclosure(read, as_tensor(plus(unsure, integer_rounding(local, a.mid)), read))
     dims = normal_dims(dim, a.mid.dim())
     mid = torch.logsumexp(a.mid, dims, keepdim=True) if a.mid.dim() else a.mid.clone()
     n = math.prod(a.mid.shape[d] for d in dims)
