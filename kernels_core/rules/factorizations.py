@@ -56,8 +56,10 @@ def _embedded(x: Tensor, size: int) -> Tensor:
 def _lu(local: Local, a: Enclosure) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the compact factors, their bound, the pivots and whether these may be others.
 
-    Theorem 9.3 (Higham): the computed factors are those of A + F with |F| <= gamma_n |L| |U|. The order of the rows is
-    certain where no multiplier reaches 1, for the pivot of each column is then the largest whatever the roundings.
+    Theorem 9.3 (Higham): the computed factors are those of A + F with |F| <= gamma_n |L| |U|, n the number of columns
+    of L. LAPACK multiplies by the reciprocal of the pivot, one rounding more of u_jj: j + 1 in column j below the
+    diagonal, which is above n for the last column of a tall matrix only. The order of the rows is certain where no
+    multiplier reaches 1, for the pivot of each column is then the largest whatever the roundings.
     """
     mid, bound = parts_of(a)
     rows, columns = mid.shape[-2:]
@@ -66,7 +68,8 @@ def _lu(local: Local, a: Enclosure) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     lower = torch.tril(compact[..., :short], -1) + torch.eye(rows, short, dtype=mid.dtype, device=mid.device)
     upper = torch.triu(compact[..., :short, :])
     places = permuted(pivots, rows).unsqueeze(-1).expand(mid.shape)
-    gamma = short * local.u_acc / (1 - short * local.u_acc) * GROWN
+    terms = min(short + 1, rows)
+    gamma = terms * local.u_acc / (1 - terms * local.u_acc) * GROWN
     error = bound.gather(-2, places) + lower.abs() @ upper.abs() * gamma
     left, right = _embedded(lower, size), _embedded(upper, size)
     w = torch.zeros_like(left)

@@ -2,8 +2,10 @@
 
 The computed X' of A X = B solves a system with A perturbed by the algorithm's backward error E (inverses.py), or is
 as close as if it did: an inverse from a left residual, |X' A - I| <= |X'| E (method B, Higham section 14.3), obeys the
-same forward bound |A^-1| E |X|. Triangular systems: theorem 8.5, |F| <= gamma_n |T|. Cholesky: theorem 10.4,
-|F| <= gamma_{3n+1} |L| |L^T|. Underflow adds eta per product, as in any sum.
+same forward bound |A^-1| E |X|. Triangular systems: theorem 8.5, |F| <= gamma_n |T|, and gamma_{n+1} on the
+diagonal: BLAS kernels multiply by 1 / t_kk, which lemma 8.4 counts as one rounding more of t_kk alone. Cholesky:
+theorem 10.4, |F| <= gamma_{3n+1} |L| |L^T|, of which 2 n + 2 are the two substitutions with reciprocals. Underflow adds
+eta per product, as in any sum.
 
 A matrix whose bound reaches a singular one leaves its solutions unconstrained.
 
@@ -89,13 +91,22 @@ def _gamma(n: float, u: float) -> float:
     return n * u / (1 - n * u) * GROWN
 
 
+def _substitution_error(local: Local, triangle: Tensor, unit: bool) -> Tensor:
+    """Return the backward error of a substitution: gamma_n |T|, gamma_{n+1} on a diagonal that is divided by."""
+    n, size = triangle.shape[-1], triangle.abs()
+    error = size * _gamma(n, local.u_acc)
+    if not unit:
+        error.diagonal(dim1=-2, dim2=-1).copy_(size.diagonal(dim1=-2, dim2=-1) * _gamma(n + 1, local.u_acc))
+    return error
+
+
 def solve_triangular(
     local: Local, a: Enclosure, b: Enclosure, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Enclosure:
     """Return X of T X = B or X T = B."""
     mid, bound = _triangle(a, upper, unitriangular)
     x = torch.linalg.solve_triangular(mid, b.mid, upper=upper, left=left)
-    return _solved(local, x, mid, bound + mid.abs() * _gamma(mid.shape[-1], local.u_acc), b, left)
+    return _solved(local, x, mid, bound + _substitution_error(local, mid, unitriangular), b, left)
 
 
 def triangular_solve(
@@ -103,7 +114,7 @@ def triangular_solve(
 ) -> Any:
     """Return X of T X = B, and T as given."""
     mid, bound = _triangle(a, upper, unitriangular)
-    error = bound + mid.abs() * _gamma(mid.shape[-1], local.u_acc)
+    error = bound + _substitution_error(local, mid, unitriangular)
     if transpose:
         mid, error, upper = transposed(mid), transposed(error), not upper
     return _solved(local, torch.linalg.solve_triangular(mid, b.mid, upper=upper), mid, error, b), a

@@ -82,3 +82,14 @@ def test_a_reflection_of_nothing_keeps_the_sign(below: float) -> None:
         assert_contained(result)
         covered = (result.verdict(actual) == Element.COVERED).all()
         assert bool(covered) == (below == 0.0)  # with something below one diagonal element, the others may turn
+
+
+def test_multipliers_by_the_reciprocal_of_the_pivot_are_covered() -> None:
+    torch.manual_seed(0)
+    a = torch.rand(4096, 3, 1) * 0.5
+    a[:, 0] += 1
+    (result, *_), _ = evaluate(lambda a: torch.linalg.lu_factor(a)[0], [a], gradient=False)
+    right = torch.cat((a[:, :1], a[:, 1:] * (1 / a[:, :1])), 1)
+    assert bool((result.verdict(right) == Element.COVERED).all())
+    wrong = result.verdict(right * (1 + 2.0**-20))
+    assert float((wrong[:, 1:] == Element.VIOLATED).double().mean()) > 0.9

@@ -95,3 +95,16 @@ def test_a_matrix_that_roundings_may_make_singular_leaves_its_solution_unconstra
 def test_triangular_solve_returns_the_triangle_that_it_was_given() -> None:
     a, b = torch.randn(3, 3).tril() + 3 * torch.eye(3), torch.randn(3, 1)
     check_rule(lambda b, a: torch.triangular_solve(b, a, upper=False).cloned_coefficient * 1.1, [b, a], F32)
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_substitution_with_reciprocals_of_the_diagonal_is_covered(unit: bool) -> None:
+    """BLAS kernels multiply by 1 / t_kk: two roundings, where a division has one."""
+    torch.manual_seed(0)
+    t, b = torch.rand(4096, 1, 1) + 0.5, torch.randn(4096, 1, 1)
+    results, _ = evaluate(
+        lambda t, b: torch.linalg.solve_triangular(t, b, upper=True, unitriangular=unit), [t, b], gradient=False
+    )
+    right = b.clone() if unit else b * (1 / t)
+    assert bool((results[0].verdict(right) == Element.COVERED).all())
+    assert bool((results[0].verdict(right * (1 + 2.0**-21)) == Element.VIOLATED).all())
