@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.catalogue_examples import Draw, cases
-from benchmarks.random_programs import AnyOrder
+from benchmarks.legal_evaluations import AnyOrder
 from kernels_core.coverage import Element
 from kernels_core.reference import Check, Reference, Result
 
