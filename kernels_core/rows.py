@@ -38,8 +38,11 @@ def rows_of(
         setting: as in `row`.
 
     Raises:
-        UsageError: the kernel returned an output that the reference does not have.
+        UsageError: the kernel returned an output that the reference does not have, or a sparse tensor.
     """
+    for name, tensor in (*outputs.items(), *gradients.items()):
+        if tensor is not None and tensor.layout != torch.strided:
+            raise UsageError(f"{name}: sparse tensors are not supported\nlet the kernel return a dense one")
     extra = [name for name in outputs if name not in results and f"{name}.real" not in results]
     if extra:
         wanted = ", ".join(name for name in results if not name.startswith("grad_"))

@@ -45,7 +45,7 @@ __all__ = ["ITEMS", "Settings", "Size", "Subject", "run", "select"]
 # What the battery may take, in plain checks and in any case. Both of CPU time: other programs on the machine decide
 # nothing. An item that may be longer than what is left of it, a plain check, is not begun.
 COST_LIMIT = 25.0
-FREE_SECONDS = 0.5
+FREE_SECONDS = 5.0
 
 _REGISTERED: tuple[Item, ...] = (
     *layouts.ITEMS,

@@ -6,8 +6,8 @@ PyTorch, running the reference itself in the same dtype, leaves the intervals: i
 An interval grants the roundings of the reference's algorithm and no others. On a large offset, on zeros or on ones it
 may hold that algorithm alone: not a gradient recomputed from a rounded output, nor a recurrence cut into blocks. So
 what lies outside fails where it would also lie outside if every input were rounded once more to its own format: then
-it is off by more than the exact answer to inputs as good as those that were given. What such a rounding explains is
-noted, and fails where the family was asked for by name.
+it is off by more than the exact answer to inputs as good as those that were given, and so does NaN in place of a
+number. What such a rounding explains is noted, and fails where the family was asked for by name.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Extremes:
         for name, actual in found.items():
             strict = Judgement(self.subject)
             strict.look(label, {name: actual}, results, doubts=False)
-            if not strict.faults or self.subject.settings.insist:
+            if not strict.faults or self.subject.settings.insist or _nan_for_a_number(results.get(name), actual):
                 self.judgement.faults += strict.faults
                 continue
             wider = rounded() if wider is None else wider
@@ -156,6 +156,14 @@ def _without(result: Result, missing: list[Tensor]) -> Result:
         nowhere = nowhere | (other if same else torch.tensor(result.name.startswith("grad_"), device=mid.device))
     mid, bound = torch.where(nowhere, torch.nan, mid), result.enclosure.bound_or_zero().expand(mid.shape)
     return dataclasses.replace(result, enclosure=Enclosure(mid, torch.where(nowhere, torch.inf, bound)), kinks=None)
+
+
+def _nan_for_a_number(result: Result | None, actual: Tensor | None) -> bool:
+    """Return True where NaN stands for a finite interval, which PyTorch's own result keeps: no rounding explains it."""
+    if result is None or actual is None or not result.enclosure.floating or actual.shape != result.meta.shape:
+        return False
+    mid, bound = result.enclosure.mid, result.enclosure.bound_or_zero()
+    return bool((actual.isnan().to(mid.device) & mid.isfinite() & bound.isfinite()).any())
 
 
 def _codes(found: Found, results: Results) -> dict[str, Tensor]:

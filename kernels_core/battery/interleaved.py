@@ -24,8 +24,9 @@ from kernels_core.tracing import trace as tracing
 Tensor = torch.Tensor
 MOST = 6  # tensors that are changed, each in a run of its own
 
-_ORDERS = {  # what runs before the backward that is judged; "a" is the case, "b" the same kernel on other values
-    "forward a, forward b, backward a": ("forward b",),
+# What runs before the backward that is judged; "a" is the case, "b" the same kernel on other values. A kernel that
+# keeps the last call only, or the calls in a queue, shows in the first order, one that keeps a stack in the second.
+_ORDERS = {
     "forward a, forward b, backward b, backward a": ("forward b", "backward b"),
     "forward b, forward a, backward b, backward a": ("before", "backward b"),
 }

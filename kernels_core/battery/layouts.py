@@ -15,6 +15,7 @@ from kernels_core.battery.item import Finding, Item
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.subject import Subject
 from kernels_core.errors import ExactRefError
+from kernels_core.kernel.modules import ModuleKernel
 from kernels_core.tracing.complex_parts import differentiable
 
 Tensor = torch.Tensor
@@ -90,8 +91,9 @@ def _grad_output_layout(subject: Subject) -> Finding:
             with judgement.trying(label):
                 judgement.look(label, subject.run(upstream=laid))
     for label, laid in _expanded(subject):
+        results = subject.results_for(label, [g.clone() for g in laid])  # before a kernel can write to them
         with judgement.trying(label):
-            judgement.look(label, subject.run(upstream=laid), subject.results_for(label, laid))
+            judgement.look(label, subject.run(upstream=laid), results)
     return judgement.finding(", ".join(judgement.done))
 
 
@@ -110,7 +112,7 @@ def _first_row(given: Tensor) -> Tensor:
 def _input_layout(subject: Subject) -> Finding:
     judgement = Judgement(subject)
     for label, layout in LAYOUTS.items():
-        for which, names in _choices(subject):
+        for which, names in _choices(subject, layout):
             leaves = _laid(subject, names, layout)
             if any(differs(leaves[name], subject.check.tensors[name]) for name in names):
                 with judgement.trying(label + which, may_refuse=True):
@@ -119,12 +121,20 @@ def _input_layout(subject: Subject) -> Finding:
     return judgement.finding(", ".join(judgement.done) or "no input has another layout")
 
 
-def _choices(subject: Subject) -> Iterator[tuple[str, list[str]]]:
-    """Yield all inputs at once, then one at a time: strides that are taken from another input show only so."""
-    names = list(subject.check.tensors)
+def _choices(subject: Subject, layout: Layout) -> Iterator[tuple[str, list[str]]]:
+    """Yield all inputs at once, then one at a time: strides that are taken from another input show only so.
+
+    The parameters of a module are its own, contiguous unless `module.to(memory_format=...)` changes them.
+    """
+    names = list(subject.check.tensors) if layout is channels_last else _given_by_the_caller(subject)
     yield "", names
     if 1 < len(names) <= LARGEST_COUNT:
         yield from ((f" {name}", [name]) for name in names)
+
+
+def _given_by_the_caller(subject: Subject) -> list[str]:
+    own = subject.function.arguments if isinstance(subject.function, ModuleKernel) else {}
+    return [name for name in subject.check.tensors if name not in own]
 
 
 def _laid(subject: Subject, names: list[str], layout: Layout) -> dict[str, Tensor]:
@@ -138,7 +148,8 @@ def _laid(subject: Subject, names: list[str], layout: Layout) -> dict[str, Tenso
 def _expanded_inputs(subject: Subject, judgement: Judgement) -> None:
     """Judge inputs whose rows are one row with stride 0, or overlap; these are other values, with own intervals."""
     for label, view in (("expanded", _first_row), ("overlapping", _overlapping)):
-        rows = {n: view(t) for n, t in subject.check.tensors.items()}
+        theirs = _given_by_the_caller(subject)
+        rows = {n: view(t) if n in theirs else t for n, t in subject.check.tensors.items()}
         before = subject.check.tensors.values()
         if any(row.stride() != t.stride() for row, t in zip(rows.values(), before, strict=True)):
             _other_values(subject, judgement, label, rows)

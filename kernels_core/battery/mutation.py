@@ -32,6 +32,8 @@ class Watched:
     @property
     def changed(self) -> str:
         """What changed, "" where nothing did."""
+        if self.tensor.shape != self.before.shape:
+            return f"{self.name}: its shape was {list(self.before.shape)}, is {list(self.tensor.shape)}"
         if same_bits(self.tensor, self.before):
             return ""
         where = torch.nonzero((self.tensor != self.before) & ~(self.tensor.isnan() & self.before.isnan()))

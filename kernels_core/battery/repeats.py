@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 
@@ -15,7 +16,7 @@ from kernels_core.report import Outcome
 from kernels_core.tracing.complex_parts import differentiable, parts_of, widest
 
 Tensor = torch.Tensor
-CALLS = 5
+CALLS = 4
 
 
 def others(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -42,46 +43,69 @@ def _calls(subject: Subject) -> list[dict[str, Tensor | None]]:
     return [subject.run() for _ in range(2, CALLS + 1)]
 
 
-def _fresh_allocation(subject: Subject) -> Finding:
+class _Reuse(NamedTuple):
+    """What showed in a call, one on other values, and one on the first values in the memory of the second."""
+
+    changed: list[str]
+    raised: bool  # on the other values
+    again: dict[str, Tensor | None]
+    refused: KernelRaisedError | None  # the third call
+
+
+def _reuse(subject: Subject) -> _Reuse:
     """Keep the results of one call over a second one on other values: they must not be the kernel's own buffers."""
-    judgement = Judgement(subject)
     kept = subject.run()
     before = {name: None if t is None else t.clone() for name, t in kept.items()}
-    leaves = subject.leaves()
-    new = {n: t.clone().requires_grad_(leaves[n].requires_grad) for n, t in others(leaves).items()}
-    try:
-        subject.run(new, _other_grad_outputs(subject))
-    except KernelRaisedError:
-        return not_applicable("the kernel raises on other values")
-    for name, then in before.items():
-        now = kept[name]
-        if then is not None and now is not None and not same_bits(now, then):
-            count = int(((now != then) & ~(now.isnan() & then.isnan())).sum())
-            judgement.fault(f"{name} of an earlier call changes with the next: {count} of {now.numel()} elements")
-    return judgement.finding("results stay as they are when the kernel is called again")
-
-
-def _other_grad_outputs(subject: Subject) -> list[Tensor]:
-    return [other(g) for g in subject.upstream]
-
-
-def _same_pointers(subject: Subject) -> Finding:
-    """Call with other values, then put the values of the case into the same memory and call again."""
-    judgement = Judgement(subject)
     leaves, upstream = subject.leaves(), subject.grad_outputs()
     memory, gradient_memory = {n: t.clone() for n, t in others(leaves).items()}, _other_grad_outputs(subject)
     try:
         subject.run(_leaves_of(memory, subject), gradient_memory)
     except KernelRaisedError:
-        return not_applicable("the kernel raises on other values")
+        return _Reuse([], True, {}, None)
+    changed = [_difference(name, then, kept[name]) for name, then in before.items()]
     for name, leaf in leaves.items():
         memory[name].copy_(leaf.detach())
     for place, values in zip(gradient_memory, upstream, strict=True):
         place.copy_(values)
+    again: dict[str, Tensor | None] = {}
+    refused = None
+    try:
+        again = subject.run(_leaves_of(memory, subject), gradient_memory)
+    except KernelRaisedError as error:
+        refused = error
+    return _Reuse([text for text in changed if text], False, again, refused)
+
+
+def _difference(name: str, then: Tensor | None, now: Tensor | None) -> str:
+    if then is None or now is None or same_bits(now, then):
+        return ""
+    count = int(((now != then) & ~(now.isnan() & then.isnan())).sum())
+    return f"{name} of an earlier call changes with the next: {count} of {now.numel()} elements"
+
+
+def _fresh_allocation(subject: Subject) -> Finding:
+    judgement, found = Judgement(subject), subject.once("reuse", _reuse)
+    if found.raised:
+        return not_applicable("the kernel raises on other values")
+    for text in found.changed:
+        judgement.fault(text)
+    return judgement.finding("results stay as they are when the kernel is called again")
+
+
+def _same_pointers(subject: Subject) -> Finding:
+    judgement, found = Judgement(subject), subject.once("reuse", _reuse)
+    if found.raised:
+        return not_applicable("the kernel raises on other values")
     label = "new values under the same pointers"
     with judgement.trying(label):
-        judgement.look(label, subject.run(_leaves_of(memory, subject), gradient_memory))
+        if found.refused is not None:
+            raise found.refused
+        judgement.look(label, found.again)
     return judgement.finding("new values in the memory of earlier ones are seen")
+
+
+def _other_grad_outputs(subject: Subject) -> list[Tensor]:
+    return [other(g) for g in subject.upstream]
 
 
 def _leaves_of(memory: Mapping[str, Tensor], subject: Subject) -> dict[str, Tensor]:
@@ -143,6 +167,6 @@ ITEMS = (
     Item("same_pointers", "other values in the memory of earlier inputs are seen (no cache by address)",
          _same_pointers),
     Item("retained_graph", "one graph differentiated three times gives the same gradients", _retained_graph),
-    Item("determinism", "five calls are bitwise equal; the largest difference is reported, and fails beyond a limit",
+    Item("determinism", "four calls are bitwise equal; the largest difference is reported, and fails beyond a limit",
          _determinism),
 )  # fmt: skip

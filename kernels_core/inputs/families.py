@@ -75,7 +75,16 @@ def _offset(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Ten
 
 
 def _huge(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    return 2.0 ** reach(dtype) * _normal(shape, generator, dtype)
+    """Return large numbers of both signs, and rows of negative ones alone, below what a maximum may begin with."""
+    numbers = 2.0 ** reach(dtype) * _normal(shape, generator, dtype)
+    return torch.where(_second_rows(shape), -numbers.abs(), numbers)
+
+
+def _second_rows(shape: Shape) -> Tensor:
+    """Return True in every second row, in the second half of a vector."""
+    if len(shape) < 2:
+        return torch.arange(math.prod(shape)).reshape(shape) > math.prod(shape) // 2
+    return (torch.arange(math.prod(shape[:-1])) % 2 == 1).reshape(*shape[:-1], 1)
 
 
 def _tiny(shape: Shape, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

@@ -49,7 +49,7 @@ def test_inputs_kept_in_a_stack_or_a_queue_are_caught(take: str) -> None:
 
 
 def test_input_kept_on_the_class_is_caught_by_the_first_order() -> None:
-    evidence = "forward a, forward b, backward a: 12 of 12 elements of grad_x violated"
+    evidence = "forward a, forward b, backward b, backward a: 12 of 12 elements of grad_x violated"
     require_caught(kernel("KeepsItsInputOnTheClass", "state_faults.py"), "interleaved_calls", X, evidence,
                    reference=kernel("sine"))  # fmt: skip
 

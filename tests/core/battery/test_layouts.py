@@ -7,6 +7,7 @@ import torch
 
 from kernels_core.battery.layouts import LAYOUTS, differs, offset, padded_rows, reversed_order
 from kernels_core.report import Outcome
+from kernels_core.verify import verify
 from tests.core.battery.planted import kernel, require_caught, require_left_alone, seeded
 
 Sine, sine = kernel("Sine"), kernel("sine")
@@ -73,3 +74,18 @@ def test_layouts_of_every_dtype_are_judged(dtype: torch.dtype):
 
     for item in ("grad_output_layout", "input_layout"):
         require_left_alone(Halve, item, {"x": seeded(4, 6).to(dtype)})
+
+
+def test_parameters_of_a_module_are_laid_out_as_a_module_can_lay_them_out() -> None:
+    """PyTorch's batch_norm reads a weight with strides as contiguous (docs/findings.md): no module has one."""
+    x, w = seeded(5, 6), seeded(6)
+    (row,) = verify(torch.nn.BatchNorm1d(6), {"input": x}, battery=["input_layout"]).battery
+    assert row.outcome is Outcome.PASS
+    assert "weight" not in row.evidence
+
+    def normalised(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(input, None, None, weight, training=True)
+
+    (row,) = verify(normalised, {"input": x, "weight": w}, reference=normalised, battery=["input_layout"]).battery
+    assert row.outcome is Outcome.FAIL
+    assert row.evidence.startswith("sliced weight: ")

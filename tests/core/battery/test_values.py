@@ -236,3 +236,33 @@ def test_kernel_that_alone_raises_fails() -> None:
     row = run(refuses_zeros, lambda x: x * x, "values_zeros")
     assert row.outcome is Outcome.FAIL, row
     assert "only zeros" in row.evidence
+
+
+class QuotientOfSquares(torch.autograd.Function):
+    """An atan2 whose gradient is 0 / 0 where PyTorch's is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return torch.atan2(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        return grad * b / (a * a + b * b), -grad * a / (a * a + b * b)
+
+
+def test_nan_in_place_of_a_number_is_explained_by_no_rounding() -> None:
+    inputs = {"a": X, "b": X.flip(0)}
+    report = verify(
+        QuotientOfSquares, inputs, reference=torch.atan2, battery="values", settings=Settings(free=["a", "b"])
+    )
+    assert next(row for row in report.battery if row.name == "values_zeros").outcome is Outcome.FAIL
+
+
+def test_rows_below_what_a_maximum_begins_with_are_drawn() -> None:
+    def largest(x: Tensor) -> Tensor:
+        return torch.cat([x, torch.full_like(x[:, :1], -1e4)], 1).amax(1)
+
+    assert run(largest, lambda x: x.amax(1), "values_huge").outcome is Outcome.FAIL
+    assert run(lambda x: x.amax(1), lambda x: x.amax(1), "values_huge").outcome is Outcome.PASS
