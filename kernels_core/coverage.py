@@ -208,7 +208,7 @@ def _decide_slowly(
     verdict[value.isnan() & mid.isfinite() & bound.isfinite()] = int(Element.VIOLATED)
     _class_overflow(verdict, value, mid, bound, own, fmt)
     largest = torch.finfo(dtype).max
-    loose = bound.isinf() | ((mid - bound < -largest) & (mid + bound > largest))
+    loose = bound.isinf() | ((mid - bound <= -largest) & (mid + bound >= largest))
     verdict[loose] = int(Element.UNCONSTRAINED)
     certain = (bound == 0) & ~mid.isfinite()
     beyond = mid.isinf() & bound.isinf() & (dtype is not torch.float64)  # finite, but no narrower format holds it

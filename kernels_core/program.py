@@ -45,6 +45,7 @@ class Step:
         source: "file:line" of the reference, "" where unknown.
         backward: True where PyTorch's derivative formulas created the step.
         operand_metas: shape and dtype of each tensor operand, in the order of `operands`.
+        free_zeros: operands whose zeros may have either sign, where the operation tells them apart (zero_signs.py).
     """
 
     number: int
@@ -56,6 +57,7 @@ class Step:
     source: str = ""
     backward: bool = False
     operand_metas: tuple[Meta, ...] = ()
+    free_zeros: tuple[Ref, ...] = ()
 
     @functools.cached_property
     def operands(self) -> tuple[Ref, ...]:

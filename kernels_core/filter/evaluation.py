@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from kernels_core.filter.flushing import flushed
 from kernels_core.filter.saturation import limited
 from kernels_core.program import Ref, Step, replace_refs
 from kernels_core.rules import registry
+
+_EITHER_SIGN = 2.0**-1000  # as a bound: above 0, and nothing beside any other value
 
 
 class Values(dict[Ref, Enclosure]):
@@ -48,6 +51,9 @@ def evaluate_step(step: Step, values: Mapping[Ref, Enclosure], arithmetic: Arith
 def apply_rule(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], local: Local) -> list[Enclosure | None]:
     """Return the results of one step; `operands` are the tensors among the arguments, in order."""
     given = about_mid(step, args) if local.arithmetic.doubles else args
+    if step.free_zeros:
+        operands = with_either_sign(step, operands)
+        given, kwargs = step.filled(operands)
     result = registry()[step.name].bound(local, *given, **kwargs)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
     settled = [value if value is None else _settled(step, value, operands) for value in results]
@@ -55,6 +61,23 @@ def apply_rule(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], lo
     if local.arithmetic.doubles:
         return refined(step, args, kwargs, operands, stored, local)
     return flushed_results(step, stored) if local.flushes else stored
+
+
+def with_either_sign(step: Step, operands: Sequence[Enclosure]) -> list[Enclosure]:
+    """Return the operands with a bound above 0 for zeros of either sign: rules then see both sides of a jump or pole.
+
+    0 / 0 is NaN whatever the signs.
+    """
+    found = list(operands)
+    for place, (ref, value) in enumerate(zip(step.operands, operands, strict=True)):
+        free = (value.mid == 0) & (value.bound_or_zero() == 0)
+        if ref not in step.free_zeros or not bool(free.any()):
+            continue
+        if len(operands) == 2 and place == 1 and ".div." in step.name:
+            free = free & ((operands[0].mid != 0) | (operands[0].bound_or_zero() != 0))
+        bound = torch.where(free, _EITHER_SIGN, value.bound_or_zero())
+        found[place] = dataclasses.replace(value, mid=value.mid.expand(bound.shape), bound=bound)
+    return found
 
 
 def flushed_results(step: Step, values: Sequence[Enclosure | None]) -> list[Enclosure | None]:

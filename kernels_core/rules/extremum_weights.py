@@ -2,8 +2,8 @@
 
 An element is out of question where its upper end lies below the largest lower end. Where one candidate is left, the
 weights are certain. Otherwise each candidate may get any share from 0 to 1; for exact ties of certain values only in
-the run at kinks, PyTorch's even split being the convention. Where the extremum is NaN nothing is known: PyTorch's own
-forms differ (NaN for amax, a share for each NaN for max).
+the run at kinks, PyTorch's even split being the convention. Where the extremum is NaN, or may be since nothing is known
+of an element, nothing is known: PyTorch's own forms differ (NaN for amax, a share for each NaN for max).
 """
 
 from __future__ import annotations
@@ -30,9 +30,14 @@ def weight(local: Local, x: Enclosure, *, dims: tuple[int, ...], sign: int) -> E
     share = mask / _count(mask, dims)
     contested = _contested(local, a, x.bound, mask, dims)
     bound = torch.where(contested, torch.maximum(share, 1 - share), share * 2.0**-52)
-    if bool(top.isnan().any()):
-        share, bound = torch.where(top.isnan(), torch.nan, share), torch.where(top.isnan(), torch.inf, bound)
+    unknown = top.isnan() if x.bound is None else top.isnan() | _any(x.bound.isinf(), dims)
+    if bool(unknown.any()):
+        share, bound = torch.where(top.isnan(), torch.nan, share), torch.where(unknown, torch.inf, bound)
     return Enclosure(share, bound)
+
+
+def _any(condition: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    return _count(condition, dims) > 0
 
 
 def _count(condition: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:

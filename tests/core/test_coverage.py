@@ -51,6 +51,12 @@ def test_decision(actual, mid, bound, expected):
     assert decided(actual, mid, bound) is expected
 
 
+def test_a_bound_that_just_reaches_both_ends_of_a_format_admits_everything():
+    given = {"mid": 0.0, "dtype": torch.float8_e4m3fn}
+    assert decided(448.0, bound=448.0, **given) is Element.UNCONSTRAINED
+    assert decided(448.0, bound=447.0, **given) is Element.VIOLATED
+
+
 def test_our_own_uncertainty_is_never_shown_as_covered():
     assert decided(1.2, 1.0, 0.25, rad=0.0) is Element.COVERED
     assert decided(1.2, 1.0, 0.25, rad=0.5) is Element.UNDECIDED

@@ -52,6 +52,12 @@ def test_a_declared_overflow_to_nan_is_unknown_where_roundings_decide_it() -> No
         assert result.verdict(torch.full((3,), value).to(dtype)).tolist() == expected
 
 
+def test_the_gradient_of_an_extremum_that_may_be_nan_is_unknown() -> None:
+    x = torch.ones(3)
+    results, _ = evaluate(lambda x: torch.cat((unknown(x[:1]), x[1:])).amax(), [x])
+    assert results[1].verdict(torch.full((3,), torch.nan)).tolist() == [Element.UNCONSTRAINED] * 3
+
+
 @pytest.mark.parametrize("find", [lambda x: x.max(-1).indices, lambda x: x.argmax(-1), lambda x: (-x).argmin(-1)])
 def test_an_index_is_unsure_where_a_rounded_value_may_pass_the_certain_extremum(find: Any) -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
