@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Entry = dict[str, Any]
@@ -47,9 +47,9 @@ def line(entry: Entry) -> str:
     return f"{entry['verdict']:14} {entry['name']:45} {of:9} {entry['seconds']:5} s  {note}\n"
 
 
-def complete(entry: Entry) -> bool:
+def complete(entry: Mapping[str, Any]) -> bool:
     """Return True where every sample that the entry has was tried and certified."""
-    return set(entry["samples"]) == {"certified"} and not entry["left"]
+    return set(entry["samples"]) == {"certified"} and not entry.get("left")
 
 
 def missing(found: Iterable[Entry]) -> collections.Counter[str]:

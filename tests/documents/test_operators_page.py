@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from benchmarks import operators
 from benchmarks.operator_log import append, read_log, summary
-from benchmarks.operator_table import read, table
+from benchmarks.operator_table import HEAD, read, table
 
 
 def entry(name: str, verdict: str = "certified", **more: Any) -> dict[str, Any]:
@@ -63,3 +64,12 @@ def test_summary_counts_samples_that_were_not_tried() -> None:
     lines = summary([entry("add"), entry("mul", left=4), entry("sub", "unconstrained")]).splitlines()
     assert lines[0] == "3 entries: 2 certified, 1 unconstrained; 3 s"
     assert lines[1].startswith("1 entries certified in every sample that they have; 8 of 9 samples tried, 4 not tried")
+
+
+def test_page_leaves_no_entry_unexplained() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
+    assert page.startswith(HEAD)
+    totals = re.findall(r"- \*\*(\w+): (\d+) entries: (\d+) certified, .*; (\d+) unexplained\*\*", page)
+    assert [(dtype, left) for dtype, *_, left in totals] == [("float32", "0"), ("bfloat16", "0"), ("float16", "0")]
+    assert int(totals[0][1]) == 540
+    assert int(totals[0][2]) >= 500
