@@ -45,7 +45,8 @@ class Step:
         source: "file:line" of the reference, "" where unknown.
         backward: True where PyTorch's derivative formulas created the step.
         operand_metas: shape and dtype of each tensor operand, in the order of `operands`.
-        free_zeros: operands whose zeros may have either sign, where the operation tells them apart (zero_signs.py).
+        free_zeros: places of operands whose zeros may have either sign, where the operation tells them apart
+            (rewrites/zero_signs.py).
     """
 
     number: int
@@ -57,7 +58,7 @@ class Step:
     source: str = ""
     backward: bool = False
     operand_metas: tuple[Meta, ...] = ()
-    free_zeros: tuple[Ref, ...] = ()
+    free_zeros: tuple[int, ...] = ()
 
     @functools.cached_property
     def operands(self) -> tuple[Ref, ...]:

@@ -50,13 +50,14 @@ def evaluate_step(step: Step, values: Mapping[Ref, Enclosure], arithmetic: Arith
 
 def apply_rule(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], local: Local) -> list[Enclosure | None]:
     """Return the results of one step; `operands` are the tensors among the arguments, in order."""
-    given = about_mid(step, args) if local.arithmetic.doubles else args
+    given, named, read = args, kwargs, operands
     if step.free_zeros:
-        operands = with_either_sign(step, operands)
-        given, kwargs = step.filled(operands)
-    result = registry()[step.name].bound(local, *given, **kwargs)
+        read = with_either_sign(step, operands)
+        given, named = step.filled(read)
+    given = about_mid(step, given) if local.arithmetic.doubles else given
+    result = registry()[step.name].bound(local, *given, **named)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
-    settled = [value if value is None else _settled(step, value, operands) for value in results]
+    settled = [value if value is None else _settled(step, value, read) for value in results]
     stored = [_stored(step, output, value) for output, value in enumerate(settled)]
     if local.arithmetic.doubles:
         return refined(step, args, kwargs, operands, stored, local)
@@ -69,9 +70,10 @@ def with_either_sign(step: Step, operands: Sequence[Enclosure]) -> list[Enclosur
     0 / 0 is NaN whatever the signs.
     """
     found = list(operands)
-    for place, (ref, value) in enumerate(zip(step.operands, operands, strict=True)):
+    for place in step.free_zeros:
+        value = operands[place]
         free = (value.mid == 0) & (value.bound_or_zero() == 0)
-        if ref not in step.free_zeros or not bool(free.any()):
+        if not bool(free.any()):
             continue
         if len(operands) == 2 and place == 1 and ".div." in step.name:
             free = free & ((operands[0].mid != 0) | (operands[0].bound_or_zero() != 0))

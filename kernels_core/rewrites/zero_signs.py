@@ -50,7 +50,7 @@ def with_free_zeros(program: Program) -> Program:
     signs: dict[int, str] = {}
     steps = []
     for step in program.steps:
-        free = tuple(ref for ref in _read(step) if not signs[ref.step])
+        free = tuple(place for place in _read(step) if not signs[step.operands[place].step])
         steps.append(dataclasses.replace(step, free_zeros=free) if free else step)
         signs[step.number] = _sign(step, signs)
     return dataclasses.replace(program, steps=tuple(steps))
@@ -60,12 +60,13 @@ def _base(step: Step) -> str:
     return step.name.split(".")[1] if "." in step.name else step.name
 
 
-def _read(step: Step) -> tuple[Ref, ...]:
-    """Return the operands of which the step reads the sign of a zero."""
+def _read(step: Step) -> tuple[int, ...]:
+    """Return the places of the operands of which the step reads the sign of a zero."""
     base = _base(step)
     if base == "pow" and (isinstance(step.args[1], Ref) or step.args[1] >= 0 or step.args[1] % 2 != 1):
         return ()  # the pole of an even power is positive on both sides, and so is that of x^-0.5
-    return tuple(step.args[k] for k in _READS.get(base, ()) if isinstance(step.args[k], Ref))
+    tensors = [k for k, arg in enumerate(step.args) if isinstance(arg, Ref)]
+    return tuple(tensors.index(k) for k in _READS.get(base, ()) if k in tensors)
 
 
 def _sign(step: Step, signs: dict[int, str]) -> str:

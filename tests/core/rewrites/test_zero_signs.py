@@ -78,3 +78,10 @@ def test_a_gradient_through_a_sign_that_is_free_covers_both_kernels() -> None:
     assert found.covers(torch.tensor([1.0, -1.0, 1.0])).all()
     assert found.covers(torch.tensor([-1.0, 1.0, 1.0])).all()
     assert not found.covers(torch.tensor([2.0, 2.0, -1.0])).any()
+
+
+def test_the_sign_of_a_computed_zero_is_free_in_float64_too() -> None:
+    x = X.double()
+    result = er.reference(lambda x: torch.copysign(torch.ones(4, dtype=torch.float64), F.softshrink(x)) * 0.1)(x)
+    assert result.covers(torch.full((4,), 0.1, dtype=torch.float64)).all()
+    assert result.covers(torch.full((4,), -0.1, dtype=torch.float64)).all()
