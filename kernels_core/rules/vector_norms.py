@@ -1,6 +1,9 @@
 """Vector norms over dimensions.
 
 Operands.  A norm with p >= 1 is 1-Lipschitz in itself: | ||x'|| - ||x|| | <= ||X||, with X the bounds.
+           For p < 1 it is N(|x|), N increasing in every argument and concave (Minkowski's inequality reversed; Hardy,
+           Littlewood, Polya, Inequalities, theorem 25), so with X < |x| where X is not zero
+           N(|x| + X) - N(|x|) <= grad N(|x|) X <= N(|x|) - N(|x| - X), and the last is convex in the size of X.
 Rounding.  Each |x|^p errs by e_p relatively (one rounding for p = 2), the sum by (n - 1) u, and the root divides the
            relative error by p; scaling by a power of the largest value adds two roundings. In all
            ((n + 4) u + e_p) / p + e_root of ||x|| + ||X||.
@@ -59,7 +62,7 @@ def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], kee
         moved = (
             torch.linalg.vector_norm(a.bound.expand(a.shape), p, dims or None, keepdim)
             if p >= 1
-            else _quasi(a, mid, dims, keepdim)
+            else _quasi(a, p, mid, dims, keepdim)
         )
     power = 0.0 if p == 2 else 2 * local.ulp("pow") * local.u_acc
     final = 2 * local.ulp("sqrt" if p == 2 else "pow") * local.u_acc + u
@@ -78,10 +81,19 @@ def _power_norm(local: Local, a: Enclosure, p: float, dims: tuple[int, ...], kee
     return classed(Enclosure(mid, bound), a, dims, keepdim)
 
 
-def _quasi(a: Enclosure, mid: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
-    """For p < 1 no Lipschitz constant exists near zero: nothing is known where an operand is not exact."""
-    inexact = a.bound_or_zero().expand(a.shape) > 0
-    return torch.where(inexact.to(mid).sum(dims, keepdim=keepdim) > 0, torch.inf, torch.zeros_like(mid))
+def _quasi(a: Enclosure, p: float, mid: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+    """Return how far bounds X move a norm with p < 1: N(|x|) - N(|x| - X) (see the module), inf where X reaches zero.
+
+    Both norms are of float64: n + 1 roundings and a power each, divided by p, and a power again.
+    """
+    size, reach = a.mid.abs(), a.bound_or_zero().expand(a.shape)
+    low = torch.linalg.vector_norm((size - reach).clamp(min=0.0), p, dims or None, keepdim)
+    n = math.prod(a.mid.shape[d] for d in dims)
+    moved = mid - low + mid * ((n + 8) * 2.0**-52 / min(1.0, abs(p)) + 2.0**-50)
+    unknown = ((reach > 0) & ~(reach < size)).to(mid).sum(dims or None, keepdim=keepdim) > 0
+    exact = (reach > 0).to(mid).sum(dims or None, keepdim=keepdim) == 0
+    moved = torch.where(unknown | moved.isnan(), torch.inf, moved)
+    return torch.where(exact, 0.0, moved)
 
 
 def _norm_scalar(local: Local, a: Enclosure, p: float | None = 2, *_: Any, **__: Any) -> Enclosure:

@@ -176,3 +176,30 @@ def test_equal_irrational_values_tie_in_the_exact_tier():
     cone = Cone(result.source.program, "grad_x", np.arange(3), result.source.inputs, result.source.integers, Budget())
     share = (flint.arb(0.5).exp() - flint.arb(0.5).cos()) / 2
     assert all(ball.overlaps(e) for ball, e in zip(cone.evaluate(Numbers(128)), (share, 0 * share, share), strict=True))
+
+
+@pytest.mark.parametrize("p", [0.5, -1.0, -2.5])
+def test_norm_below_one_is_bounded_where_no_operand_reaches_zero(p: float) -> None:
+    torch.manual_seed(0)
+    x, y = torch.rand(6, 5) + 1, -torch.rand(6, 5)
+    check_rule(lambda x, y: torch.linalg.vector_norm(x - y, p, -1), [x, y], [torch.float32], planted_ulp=256)
+
+
+def test_norm_below_one_of_what_may_be_zero_is_not_bounded() -> None:
+    x = torch.tensor([1.0, 0.1])
+    result = reference(lambda x: torch.linalg.vector_norm(x - 0.1, 0.5))(x)
+    assert not bool(result.enclosure.bound_or_zero().isfinite())
+
+
+@pytest.mark.parametrize("p", [0.5, -1.0])
+def test_norm_below_one_covers_operands_at_the_ends_of_their_bounds(p: float) -> None:
+    """x / 3 three times is x within 2 u: both ends of that lie in the enclosure, a hundred times as much does not."""
+    torch.manual_seed(1)
+    x = torch.rand(64, 5) + 0.5
+    result = reference(lambda x: torch.linalg.vector_norm(x / 3 * 3, p, -1))(x)
+    for side in (-1, 1):
+        moved = x.double() * (1 + side * 2.0**-24)
+        right = torch.linalg.vector_norm(moved, p, -1)
+        assert bool((result.verdict(right.float()) == Element.COVERED).all())
+        wrong = torch.linalg.vector_norm(x.double() * (1 + side * 2.0**-17), p, -1)
+        assert bool((result.verdict(wrong.float()) == Element.VIOLATED).all())
