@@ -6,7 +6,8 @@ Every reference is run by PyTorch in float32, bfloat16 and float16 and damaged (
 be covered. assert_close, with its defaults, compares the damaged results with the undamaged ones. gradcheck, with its
 defaults, gets the kernel in float64 with the same fault planted, where its inputs have 64 elements at most: it runs the
 kernel twice for each of them, so its cost grows with the square of the size; --gradcheck-cost measures that. Equivalent
-mutants count for nobody. Returns 1 where an undamaged kernel is not covered.
+and legal mutants count for nobody; a missed one is printed with its size. Returns 1 where an undamaged kernel is not
+covered.
 
 With --log every case is added to a file, and the cases that it holds are not run again; `--seconds` ends a run after
 the case under way, and the table is of what the log then holds.
@@ -54,7 +55,7 @@ def scored(case: Case, limit: int, gradcheck: bool) -> Row:
     except ExactRefError as error:
         return Row(case.title, sizes, alarm=str(error))
     score = power(laboratory, limit)
-    real = [mutant for mutant in score.mutants if mutant.fate is not Fate.EQUIVALENT]
+    real = [mutant for mutant in score.mutants if mutant.fate not in (Fate.EQUIVALENT, Fate.LEGAL)]
     checked, rejected = _gradcheck(laboratory, real) if gradcheck else (0, 0)
     return Row(
         case.title,
@@ -63,10 +64,11 @@ def scored(case: Case, limit: int, gradcheck: bool) -> Row:
         real=len(real),
         caught=score.caught,
         suspect=score.count(Fate.SUSPECT),
+        legal=score.count(Fate.LEGAL),
         close=sum(not close(mutant, laboratory) for mutant in real),
         checked=checked,
         gradcheck=rejected,
-        missed=[f"{mutant.kind}, {mutant.place}" for mutant in score.missed],
+        missed=[f"{mutant.kind}, {mutant.place}: {mutant.reason}" for mutant in score.missed],
     )
 
 

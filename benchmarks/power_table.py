@@ -6,12 +6,12 @@ import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-_COUNTED = ("real", "caught", "close", "checked", "gradcheck")
+_COUNTED = ("real", "caught", "legal", "close", "checked", "gradcheck")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The scores of one case; `real` are the mutants that are no equivalents, `checked` those that gradcheck got."""
+    """The scores of one case; `real` are the mutants that are faults at all, `checked` those that gradcheck got."""
 
     title: str
     sizes: Mapping[str, Sequence[int]]
@@ -19,6 +19,7 @@ class Row:
     real: int = 0
     caught: int = 0
     suspect: int = 0
+    legal: int = 0
     close: int = 0
     checked: int = 0
     gradcheck: int = 0
@@ -31,7 +32,7 @@ def show(rows: Iterable[Row]) -> int:
     totals: collections.Counter[str] = collections.Counter()
     entries: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     alarms = 0
-    _line("case", "mutants", "equiv.", "caught", "suspect", "share", "close", "gradcheck")
+    _line("case", "mutants", "equiv.", "legal", "caught", "suspect", "share", "close", "gradcheck")
     for row in rows:
         if row.alarm:
             alarms += 1
@@ -43,7 +44,7 @@ def show(rows: Iterable[Row]) -> int:
         _case(row.title, row.mutants, row.suspect, counts)
         for mutant in row.missed:
             print(f"    missed: {mutant}", flush=True)
-    _case("all", totals["real"], 0, totals)
+    _case("all", totals["real"] + totals["legal"], 0, totals)
     _entries(entries)
     return alarms
 
@@ -60,7 +61,7 @@ def _entries(entries: Mapping[str, Mapping[str, int]]) -> None:
 def _case(case: str, mutants: int, suspect: int, found: Mapping[str, int]) -> None:
     real = max(1, found["real"])
     checked = f"{found['gradcheck'] / found['checked']:.1%}" if found["checked"] else "-"
-    _line(case, mutants, mutants - found["real"], found["caught"], suspect,
+    _line(case, mutants, mutants - found["real"] - found["legal"], found["legal"], found["caught"], suspect,
           f"{found['caught'] / real:.1%}", f"{found['close'] / real:.1%}", checked)  # fmt: skip
 
 

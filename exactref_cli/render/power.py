@@ -18,6 +18,9 @@ from kernels_core.power.score import Fate, Mutant, Score
 SHOWN = 20  # missed mutants
 
 
+_NOT_CAUGHT = (Fate.EQUIVALENT, Fate.LEGAL, Fate.MISSED)
+
+
 def show(found: Sequence[tuple[Case, Score]]) -> None:
     """Print the score of every case."""
     console = on()
@@ -27,7 +30,11 @@ def show(found: Sequence[tuple[Case, Score]]) -> None:
 
 def summary(score: Score) -> str:
     """Return "118 of 118 mutants caught (2 suspect, 3 equivalent)"."""
-    words = [f"{number} {fate.value}" for fate in (Fate.SUSPECT, Fate.EQUIVALENT) if (number := score.count(fate))]
+    words = [
+        f"{number} {fate.value}"
+        for fate in (Fate.SUSPECT, Fate.EQUIVALENT, Fate.LEGAL)
+        if (number := score.count(fate))
+    ]
     more = f" ({', '.join(words)})" if words else ""
     return f"{score.caught} of {count(score.counted, 'mutant')} caught{more}"
 
@@ -38,15 +45,15 @@ def _show(console: Console, case: Case, score: Score) -> None:
     for mutant in score.mutants:
         kinds[mutant.kind].append(mutant)
     table = plain("fault")
-    for name in ("planted", "caught", "equivalent", "missed"):
+    for name in ("planted", "caught", "equivalent", "legal", "missed"):
         table.add_column(name, justify="right", no_wrap=True)
     for kind, mutants in kinds.items():
         caught = sum(mutant.fate.caught for mutant in mutants)
-        others = [sum(mutant.fate is fate for mutant in mutants) for fate in (Fate.EQUIVALENT, Fate.MISSED)]
+        others = [sum(mutant.fate is fate for mutant in mutants) for fate in _NOT_CAUGHT]
         table.add_row(kind, *map(str, (len(mutants), caught, *others)))
     put(console, table)
     for mutant in score.missed[:SHOWN]:
-        console.print(Text(f"  missed: {mutant.kind} in {mutant.place}"))
+        console.print(Text(f"  missed: {mutant.kind} in {mutant.place}: {mutant.reason}"))
     if len(score.missed) > SHOWN:
         console.print(Text(f"  and {len(score.missed) - SHOWN} more"))
     console.print()

@@ -26,7 +26,8 @@ _ELEMENTWISE = (
 _SUMMING = (
     "sum", "mean", "cumsum", "mm", "bmm", "mv", "dot", "vdot", "addmm", "baddbmm", "addmv", "convolution",
     "convolution_backward", "softmax", "log_softmax", "logsumexp", "softmax_backward_data",
-    "log_softmax_backward_data", "amax", "amin", "index_select", "gather", "embedding_dense_backward",
+    "log_softmax_backward_data", "amax", "amin", "index_select", "gather", "scatter", "scatter_add", "index_add",
+    "index_put", "embedding_dense_backward",
 )  # fmt: skip
 CONTINUOUS = frozenset((*_ELEMENTWISE, *_SUMMING))
 
@@ -35,6 +36,8 @@ def continuous(program: Program) -> set[str]:
     """Return the names of the results that depend on roundings continuously."""
     computed, discrete = set[Ref](), set[Ref]()
     for step in program.steps:
+        if step.name in creation.FAMILY:
+            continue  # of an operand it reads the shape
         results = {Ref(step.number, output) for output in range(len(step.metas))}
         if discrete.intersection(step.operands) or (computed.intersection(step.operands) and not _continuous(step)):
             discrete |= results
@@ -45,7 +48,7 @@ def continuous(program: Program) -> set[str]:
 
 def _exact(step: Step) -> bool:
     """Return True for a step that rounds nothing when its operands are inputs: it moves, makes, widens or decides."""
-    if step.op is None or step.name in movement.FAMILY or step.name in creation.FAMILY:
+    if step.op is None or step.name in movement.FAMILY:
         return True
     if step.name in casts.FAMILY and step.meta.dtype in (step.operand_metas[0].dtype, torch.float32, torch.float64):
         return True  # to float32 from 64 bits: such results end in no cast to 16

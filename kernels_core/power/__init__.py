@@ -5,6 +5,7 @@ forward or backward where these are made of PyTorch operations (steps.py). Each 
 
     caught        violated, suspect or raised
     equivalent    no value changed, or the fault's float64 value is the exact one to within its own uncertainty
+    legal         a correct kernel returns the same, bit for bit, whose sums run in another order (witness.py)
     missed        the rest; a lower precision that stays inside the bounds and the audit's 5 bits among them
 """
 
@@ -22,13 +23,17 @@ from kernels_core.errors import UsageError
 from kernels_core.kernel.call import KernelRaisedError, draw_upstream, run_kernel
 from kernels_core.power import results as of_results
 from kernels_core.power.score import Fate, Mutant, Score
+from kernels_core.power.sizes import described
 from kernels_core.power.steps import Fault, Steps, counted, faults
+from kernels_core.power.witness import returned_in_another_order
 from kernels_core.profiles.knobs import Given
 from kernels_core.reference import Result
+from kernels_core.report import Precision
 from kernels_core.verify import prepared, with_parameters
 
 Tensor = torch.Tensor
 Tensors = Mapping[str, Tensor | None]
+IN_ANOTHER_ORDER = "float32 sums in another order return the same"
 FEWEST = 20  # mutants of a case, where there are fewer the score means little
 
 
@@ -78,20 +83,31 @@ class Laboratory:
 
     def judge(self, actual: Tensors) -> Fate:
         """Return what a check would make of these results; MISSED where it would pass them."""
+        return self.judged(actual)[0]
+
+    def judged(self, actual: Tensors) -> tuple[Fate, str]:
+        """Return the same, and for a fault that is missed how large it is."""
         present: dict[str, Tensor] = {}
         for name, result in self.results.items():
             value = actual.get(name)
             if value is None:
                 value = torch.zeros(result.meta.shape, dtype=result.meta.dtype)
             if tuple(value.shape) != tuple(result.meta.shape) or value.dtype is not result.meta.dtype:
-                return Fate.VIOLATED
+                return Fate.VIOLATED, ""
             present[name] = value
         changed = {name: value for name, value in present.items() if not _same(value, self._before(name))}
         for name, value in (changed or present).items():
             if _violated(self.results[name], value):
-                return Fate.VIOLATED
+                return Fate.VIOLATED, ""
         precision = audit(self.check, self.upstream, self.results, changed or present)
-        return Fate.SUSPECT if any(found.suspect for found in precision.values()) else Fate.MISSED
+        if any(found.suspect for found in precision.values()):
+            return Fate.SUSPECT, ""
+        return Fate.MISSED, "; ".join(self._size(name, value, precision.get(name)) for name, value in changed.items())
+
+    def _size(self, name: str, value: Tensor, found: Precision | None) -> str:
+        before = self._before(name)
+        before = torch.zeros_like(value) if before is None else before
+        return described(self.check.joint, self.results, before, name, value, found)
 
     def _before(self, name: str) -> Tensor | None:
         return getattr(self, "undamaged", {}).get(name)
@@ -136,8 +152,10 @@ def _in_results(laboratory: Laboratory) -> Iterator[Mutant]:
                 continue
             actual = {**laboratory.undamaged, name: damaged}
             same = laboratory.unchanged(actual)
-            fate = Fate.EQUIVALENT if same else laboratory.judge(actual)
-            yield Mutant(kind, f"result {name}", fate, "no value changed" if same else "", damaged=actual)
+            fate, reason = (Fate.EQUIVALENT, "no value changed") if same else laboratory.judged(actual)
+            if fate is Fate.MISSED and returned_in_another_order(laboratory.run, actual, None):
+                fate, reason = Fate.LEGAL, IN_ANOTHER_ORDER
+            yield Mutant(kind, f"result {name}", fate, reason, damaged=actual)
 
 
 def _in_steps(laboratory: Laboratory, limit: int) -> Iterator[Mutant]:
@@ -156,10 +174,12 @@ def _planted(laboratory: Laboratory, fault: Fault) -> Mutant:
         return Mutant(fault.kind, place, Fate.RAISED, str(error))
     if laboratory.unchanged(actual):
         return Mutant(fault.kind, place, Fate.EQUIVALENT, "no value changed")
-    fate = laboratory.judge(actual)
+    fate, reason = laboratory.judged(actual)
     if fate is Fate.MISSED and not fault.lowers_precision and _exactly_right(laboratory, fault):
         return Mutant(fault.kind, place, Fate.EQUIVALENT, "its exact value is the right one")
-    return Mutant(fault.kind, place, fate, damaged=actual)
+    if fate is Fate.MISSED and returned_in_another_order(laboratory.run, actual, fault):
+        fate, reason = Fate.LEGAL, IN_ANOTHER_ORDER
+    return Mutant(fault.kind, place, fate, reason, damaged=actual)
 
 
 def _exactly_right(laboratory: Laboratory, fault: Fault) -> bool:

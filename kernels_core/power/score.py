@@ -15,6 +15,7 @@ class Fate(str, enum.Enum):
     SUSPECT = "suspect"
     RAISED = "raised"
     EQUIVALENT = "equivalent"
+    LEGAL = "legal"
     MISSED = "missed"
 
     def __str__(self) -> str:
@@ -35,7 +36,7 @@ class Mutant:
         kind: of the fault, "sign flipped".
         place: "result grad_A" or "operation 7, aten.mm.default".
         fate: what a check makes of it.
-        reason: why it is equivalent, or what it raised.
+        reason: why it is equivalent or legal, what it raised, or how large a missed one is.
         damaged: outputs and gradients of the mutant by name; not reported.
     """
 
@@ -63,8 +64,8 @@ class Score:
 
     @property
     def counted(self) -> int:
-        """Number of mutants that are faults at all: all but the equivalent ones."""
-        return len(self.mutants) - self.count(Fate.EQUIVALENT)
+        """Number of mutants that a check could catch: all but the equivalent and the legal ones."""
+        return len(self.mutants) - self.count(Fate.EQUIVALENT, Fate.LEGAL)
 
     @property
     def missed(self) -> tuple[Mutant, ...]:
