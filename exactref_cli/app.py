@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from exactref_cli import exits, familiar
-from kernels_core.errors import AssumptionError, ExactRefError, TargetError, UsageError
+from kernels_core.errors import AssumptionError, ExactRefError, TargetError, UsageError, described
 
 app = typer.Typer(
     help="Certify the outputs and gradients of custom autograd Functions and kernels, element by element.",
@@ -250,7 +250,7 @@ def main(arguments: list[str] | None = None) -> None:
         if "--debug" in words:
             traceback.print_exc()
         remedy = "a bug of exactref, please report it; `exactref --debug ...` shows the traceback"
-        _complain(f"internal error: {type(error).__name__}: {error}\n{remedy}", exits.INTERNAL)
+        _complain(f"internal error: {described(error)}\n{remedy}", exits.INTERNAL)
 
 
 def _complain(message: str, code: int) -> NoReturn:

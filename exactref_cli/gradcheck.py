@@ -151,7 +151,7 @@ def _case(
         surrogate=options.surrogate,
         require_sensitivity=options.require_sensitivity,
         sizes=varied,
-        free=tuple(n for n in _names(chosen) if n not in {*given.values, *given.families, *inputs.exhaustive(chosen)}),
+        free=_unvalued(chosen, given),
         repeat=repeat(options, chosen, dtype, vary_sizes=bool(varied)),
         notes=_notes(chosen, given),
     )
@@ -191,6 +191,13 @@ def _varied(
 def _free(chosen: Sequence[inputs.Input], given: templates.Given) -> list[str]:
     taken = {*given.shapes, *given.values, *inputs.exhaustive(chosen)}
     return [name for name in _names(chosen) if name not in taken]
+
+
+def _unvalued(chosen: Sequence[inputs.Input], given: templates.Given) -> tuple[str, ...]:
+    """Return the names of the inputs that nobody gave values for; to be booleans is no value."""
+    families = [name for name, family in given.families.items() if family != inputs.MASK]
+    taken = {*given.values, *families, *inputs.exhaustive(chosen)}
+    return tuple(name for name in _names(chosen) if name not in taken)
 
 
 def _names(chosen: Sequence[inputs.Input]) -> list[str]:

@@ -58,6 +58,7 @@ class GroupInput:
 
 Input = TensorInput | PlainInput | GroupInput
 EXHAUSTIVE = "exhaustive"  # the family of all values of a dtype
+MASK = "mask"  # the family of booleans, which says that a tensor is boolean and no more
 
 
 def exhaustive(chosen: Sequence[Input]) -> list[str]:

@@ -175,7 +175,11 @@ def _expand(file: spec.SpecFile, check: schema.Check, loaded: Mapping[str, Any])
             battery=check.battery,
             nondet_tol=check.nondet_tol,
             ranged=loaded["inputs_from"] is not None,
-            free=tuple(_label(place) for place, given in check.leaves() if not given.plain and given.values is None),
+            free=tuple(
+                _label(place)
+                for place, given in check.leaves()
+                if not given.plain and given.values in (None, inputs.MASK)
+            ),
             sizes=_sizes(check, combination, seed, device),
             expect=check.expect,
             repeat=shlex.join(["exactref", "check", str(file.path), "--case", name]),
@@ -255,7 +259,7 @@ def _sizes(check: schema.Check, combination: Mapping[str, Any], seed: int, devic
     given = (check.inputs or {}).values()
     pinned = {size for one in given if isinstance(one.values, list) for size in one.shape or ()}
     free = {name: size for name, size in check.dims.items() if name not in combination and name not in pinned}
-    return sizes.of_names(free, lambda name, size: _maker(check, {**combination, name: size}, None, seed, device))
+    return sizes.of_names(free, lambda changed: _maker(check, {**combination, **changed}, None, seed, device))
 
 
 def _size(size: int | str, named: Mapping[str, Any]) -> int:

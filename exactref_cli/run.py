@@ -15,7 +15,7 @@ from exactref_cli import exits
 from exactref_cli.inputs import Drawn, Input, exhaustive
 from kernels_core import verify as engine
 from kernels_core.battery import Settings, Size
-from kernels_core.errors import AssumptionError, ExactRefError, TargetError
+from kernels_core.errors import AssumptionError, ExactRefError, TargetError, described
 from kernels_core.inputs.exhaustive import require_elementwise
 from kernels_core.profiles.knobs import Given
 from kernels_core.report import Report, Verdict
@@ -128,7 +128,7 @@ def run_case(case: Case) -> Outcome:
     except Exception as error:
         if lacking := missing_memory(str(error)):
             return Outcome(case, None, lacking, exits.NOT_DECIDED)
-        text = f"{type(error).__name__}: {error}"
+        text = described(error)
         return Outcome(case, None, text, exits.INTERNAL, "".join(traceback.format_exception(error)).rstrip())
     if lacking := missing_compiler(report) or missing_memory(report.raised.message if report.raised else ""):
         return Outcome(case, None, lacking, exits.NOT_DECIDED)

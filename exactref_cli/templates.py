@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from exactref_cli.inputs import Input, PlainInput, TensorInput
+from exactref_cli.inputs import MASK, Input, PlainInput, TensorInput
 from exactref_cli.signature import Parameter
 
 SIZES = {"M": 16, "K": 32, "N": 8, "P": 24, "B": 2, "C": 4, "L": 12, "H": 6, "W": 5, "O": 3, "k": 3}
 SQUARE = {**SIZES, "M": 16, "K": 16, "N": 16, "P": 16, "L": 16, "C": 8, "H": 8, "W": 8}
 LIMIT = 400  # candidates of the free search
-WHOLE = ("index", "mask")  # families of whole numbers and booleans
+WHOLE = ("index", MASK)  # families of whole numbers and booleans
 _VECTORS = re.compile(r"weight|bias|gamma|beta|mean|var|std|scale|shift|^[wbg]$", re.IGNORECASE)  # their names
 MOST_MIXED = 5  # tensors beside the first, of which some may be vectors
 INTEGER = "#"  # "#M" is an integer vector
@@ -211,7 +211,7 @@ def _inputs(
     made: dict[str, Input] = {name: PlainInput(name, value) for name, value in fixed.items()}
     for p, role, shape in zip(open_, template, shapes, strict=True):
         cast = torch.int64 if role.startswith(INTEGER) else dtype
-        cast = torch.bool if given.families.get(p.name) == "mask" else cast
+        cast = torch.bool if given.families.get(p.name) == MASK else cast
         made[p.name] = TensorInput(p.name, shape, cast, _values(p, given))
     return tuple(made[p.name] for p in parameters)
 

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from exactref_cli.inputs import Input, PlainInput, draw, each
+from kernels_core.errors import described
 from kernels_core.kernel.callee import call
 from kernels_core.kernel.modules import ModuleKernel, as_kernel
 from kernels_core.tracing.complex_parts import differentiable
@@ -55,7 +56,7 @@ class Trial:
                 return self._runs(inputs, level, fake)
         except (Exception, SystemExit) as error:  # whatever it is, the kernel does not take these inputs
             self.last = error
-            self.first_error = self.first_error or f"{type(error).__name__}: {error}".splitlines()[0]
+            self.first_error = self.first_error or described(error).splitlines()[0]
             return False
 
     def _runs(self, inputs: Sequence[Input], level: str, fake: bool) -> bool:

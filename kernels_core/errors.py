@@ -19,6 +19,12 @@ import difflib
 from collections.abc import Iterable
 
 
+def described(error: BaseException) -> str:
+    """Return "ValueError: the message" of any exception, "KeyError" of one that has no message."""
+    name, message = type(error).__name__, str(error).strip()
+    return f"{name}: {message}" if message else name
+
+
 class ExactRefError(Exception):
     """A mistake that the caller can mend; the message says how."""
 

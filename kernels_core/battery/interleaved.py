@@ -2,21 +2,24 @@
 
 A network runs all forwards before the first backward, and an optimizer may write to a parameter in between. What a
 forward keeps on its class, in a module or in a global belongs to the last call, or to the first; what it keeps as an
-attribute of `ctx` has no version counter, so that autograd cannot see that it is no longer what the forward saw.
+attribute of `ctx` has no version counter, so that autograd cannot see that it is no longer what the forward saw. The
+other call has other values of the tensors, and of those plain arguments that `arguments` knows another value of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
 from kernels_core.battery import graph
+from kernels_core.battery.arguments import labelled, other_values
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.repeats import other, others
 from kernels_core.battery.subject import Subject
-from kernels_core.kernel.call import KernelRaisedError, phase
+from kernels_core.kernel.call import KernelRaisedError, phase, run_forward
 from kernels_core.kernel.callee import call, same_memory
 from kernels_core.kernel.global_state import restored
 from kernels_core.tracing import trace as tracing
@@ -39,33 +42,50 @@ def _interleaved_calls(subject: Subject) -> Finding:
     for label, steps in _ORDERS.items():
         with judgement.trying(label):
             judgement.look(label, _between(subject, steps))
-    return judgement.finding("a backward uses what its own forward was given")
+    others_given = ", ".join(labelled(name, value) for name, value in _other_arguments(subject).items())
+    return judgement.finding(
+        "a backward uses what its own forward was given" + f"; {others_given} in the other call" * bool(others_given)
+    )
+
+
+def _other_arguments(subject: Subject) -> dict[str, Any]:
+    """Return another value of each plain argument that has one."""
+    return {name: found[0] for name, found in other_values(subject).items() if found}
 
 
 def _between(subject: Subject, steps: tuple[str, ...]) -> Mapping[str, Tensor | None]:
     """Return the gradients of the case where a second call on other values runs in between."""
     leaves = subject.leaves()
     second = {n: t.requires_grad_(leaves[n].requires_grad) for n, t in others(leaves).items()}
-    kept = _other_forward(subject, second) if "before" in steps else None
+    # The same arguments where a alone runs backward: what is kept apart for each argument would show nothing else.
+    changed = _other_arguments(subject) if "backward b" in steps else {}
+    kept = _other_forward(subject, second, changed) if "before" in steps else None
     outputs = subject.forward(leaves)
     if "forward b" in steps:
-        kept = _other_forward(subject, second)
+        kept = _other_forward(subject, second, changed)
     if "backward b" in steps and kept is not None:
         _other_backward(subject, kept, second)
     return subject.backward(outputs, leaves)
 
 
-def _other_forward(subject: Subject, leaves: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """Return the outputs on other values, None where the kernel raises on them."""
-    try:
-        return subject.forward(leaves)
-    except KernelRaisedError:
-        return None
+def _other_forward(
+    subject: Subject, leaves: Mapping[str, Tensor], changed: Mapping[str, Any]
+) -> dict[str, Tensor] | None:
+    """Return the outputs on other values, with the arguments of the case where the kernel raises on others."""
+    for arguments in ({**subject.inputs, **changed}, subject.inputs)[not changed :]:
+        try:
+            return run_forward(subject.function, arguments, subject.arguments, leaves)
+        except KernelRaisedError:
+            continue
+    return None
 
 
 def _other_backward(subject: Subject, outputs: Mapping[str, Tensor], leaves: Mapping[str, Tensor]) -> None:
+    given = zip(subject.check.cotangents, subject.upstream, strict=False)
+    pairs = [(outputs[name], g) for name, g in given if name in outputs]
     try:
-        subject.backward(outputs, leaves, [other(g) for g in subject.upstream])
+        upstream = [other(g) if g.shape == t.shape else torch.ones_like(t) for t, g in pairs]
+        subject.backward(outputs, leaves, upstream)
     except (KernelRaisedError, ValueError):  # a shape that depends on the values has no upstream gradient here
         return
 

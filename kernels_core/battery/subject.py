@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -86,10 +86,16 @@ class Subject:
         return self.check.wrt
 
     def free_tensors(self) -> list[str]:
-        """Return the names, as the reference has them, of the tensors that nobody gave values for."""
+        """Return the names, as the reference has them, of the numbers that nobody gave values for."""
+        return [name for name in self._free() if self.check.tensors[name].dtype is not torch.bool]
+
+    def free_masks(self) -> list[str]:
+        """Return the names of the boolean tensors that nobody gave values for."""
+        return [name for name in self._free() if self.check.tensors[name].dtype is torch.bool]
+
+    def _free(self) -> Iterator[str]:
         names = dict(zip(named_tensors(self.inputs), self.check.tensors, strict=True))
-        kept = (n for n in self.settings.free if n in names)
-        return [names[n] for n in kept if self.check.tensors[names[n]].dtype is not torch.bool]
+        yield from (names[name] for name in self.settings.free if name in names)
 
     def leaves(self, wrt: Collection[str] | None = None) -> dict[str, Tensor]:
         """Return fresh copies of the tensor inputs; those in `wrt` (all that are differentiated) require a gradient."""

@@ -94,6 +94,37 @@ def _repeated_indices(subject: Subject) -> Finding:
     return extremes.finding()
 
 
+def _masks(subject: Subject) -> Finding:
+    """Try boolean tensors that keep nothing, all, and nothing of one row; a kernel may refuse a mask."""
+    booleans = [n for n, t in subject.check.tensors.items() if t.dtype is torch.bool]
+    free = subject.free_masks()
+    names = free or (booleans if subject.settings.ranged else [])
+    if not names:
+        return not_applicable("every boolean is given" if booleans else "no booleans")
+    extremes = Extremes(subject, certain=bool(free) or subject.settings.insist)
+    for label, draw in _MASKS.items():
+        with extremes.judgement.trying(label, may_refuse=True):
+            extremes.look(f"{', '.join(names)} {label}", {n: draw(subject.check.tensors[n]) for n in names})
+    return extremes.finding()
+
+
+def _one_row_false(mask: Tensor) -> Tensor:
+    """Return the mask with its first row False and, of several, its last one True."""
+    changed = mask.detach().clone()
+    if changed.dim() > 1 and changed.numel():
+        rows = changed.reshape(-1, changed.shape[-1])
+        rows[-1], rows[0] = True, False
+        return rows.reshape(mask.shape)
+    return changed
+
+
+_MASKS: dict[str, Draw] = {
+    "all False": torch.zeros_like,
+    "all True": torch.ones_like,
+    "with one row all False": _one_row_false,
+}
+
+
 def _floating(subject: Subject) -> list[str]:
     return [n for n in subject.free_tensors() if differentiable(subject.check.tensors[n].dtype)]
 
@@ -165,6 +196,7 @@ ITEMS = (
     ),
     Item("values_zeros", f"inputs: {_ZEROS}", _family("zero_rows", "zeros")),
     Item("values_masked", "inputs: rows with a part at -inf, where the reference has a softmax", _masked),
+    Item("values_masks", "inputs: booleans that are all False, all True, all False in one row", _masks),
     Item("values_repeated", "inputs: indices that repeat", _repeated_indices),
     *(Item(f"values_{name}", f"inputs: {what}", _family(name)) for name, what in _PLAIN.items()),
     Item("values_subnormals", "inputs: numbers below the smallest normal one", _subnormals),

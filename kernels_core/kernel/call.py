@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernels_core.errors import ExactRefError
+from kernels_core.errors import ExactRefError, described
 from kernels_core.kernel.callee import call, inside_a_network
 from kernels_core.kernel.global_state import restored
 from kernels_core.reference import Check
@@ -43,7 +43,7 @@ def phase(name: str) -> Iterator[None]:
     except (ExactRefError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a kernel that calls sys.exit has not returned its result either
-        raise KernelRaisedError(Raised(name, f"{type(error).__name__}: {error}", user_frames(error))) from error
+        raise KernelRaisedError(Raised(name, described(error), user_frames(error))) from error
 
 
 _NOT_THE_USERS = ("/torch/", "kernels_core", "exactref_cli")

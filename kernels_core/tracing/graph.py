@@ -24,7 +24,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from kernels_core.decompositions.table import MORE
-from kernels_core.errors import InvariantError, TraceError
+from kernels_core.errors import InvariantError, TraceError, described
 from kernels_core.rules import registry
 from kernels_core.tracing.arguments import Arguments, call_bound, named_tensors, with_tensors
 from kernels_core.tracing.complex_numbers import WHOLE, has_complex
@@ -191,8 +191,7 @@ def require_callable(function: Callable[..., Any], arguments: Arguments) -> None
 
 
 def _untraceable(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
     return (
-        f"the reference cannot be traced: {type(error).__name__}: {lines[0]}\n"
+        f"the reference cannot be traced: {described(error).splitlines()[0]}\n"
         "a reference is made of PyTorch operations on tensors; for a Triton, C++ or numpy kernel name a reference"
     )
