@@ -220,3 +220,61 @@ class FullGradientToEveryTie(Function):
         """Return grad wherever x is the largest number."""
         x, found = ctx.saved_tensors
         return (x == found.unsqueeze(-1)) * grad.unsqueeze(-1)
+
+
+def mean_of_kept(x, mask):
+    """Return the mean of the elements of each row that are kept, zero where none is."""
+    kept = mask.to(x.dtype)
+    return (x * kept).sum(-1) / kept.sum(-1).clamp_min(1)
+
+
+class MeanOfKept(Function):
+    """A correct kernel: the mean of what is kept of each row."""
+
+    @staticmethod
+    def number(mask):
+        """Return how many elements of each row are kept, 1 where none is."""
+        return mask.sum(-1).clamp_min(1)
+
+    @classmethod
+    def forward(cls, ctx, x, mask):
+        """Return the mean of the elements that are kept."""
+        number = cls.number(mask)
+        ctx.save_for_backward(mask, number)
+        return (x * mask).sum(-1) / number
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Return grad over the number of elements that are kept."""
+        mask, number = ctx.saved_tensors
+        return mask * (grad / number).unsqueeze(-1), None
+
+
+class DividesByNothing(MeanOfKept):
+    """values_masks: 0/0 where nothing of a row is kept."""
+
+    @staticmethod
+    def number(mask):
+        """Return how many elements of each row are kept."""
+        return mask.sum(-1)
+
+
+class Weighs(torch.nn.Module):
+    """A correct module, the same in both modes."""
+
+    def __init__(self):
+        """Make a weight."""
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(6))
+
+    def forward(self, x):
+        """Return x times the weight."""
+        return x * self.weight
+
+
+class WeighsTwiceInTraining(Weighs):
+    """other_mode: right in evaluation, and not in training."""
+
+    def forward(self, x):
+        """Return x times the weight, in training times the weight once more."""
+        return super().forward(super().forward(x) if self.training else x)

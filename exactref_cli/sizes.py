@@ -25,7 +25,7 @@ def of_names(sizes: Mapping[str, int], make: Callable[[Mapping[str, int]], Calla
         sizes: name to the chosen size, of those that are free.
         make: returns what makes the inputs with other sizes of these names.
     """
-    changes = ({name: size} for name, size in _in_turn(sizes))
+    changes = [{name: size} for name, size in _in_turn(sizes)]
     if (size := _shared(sizes.values())) is not None:
         changes = _placed(changes, dict.fromkeys(sizes, size), len(sizes))
     return tuple(Size(_named(change), functools.partial(_pair, make(change))) for change in changes)
@@ -46,7 +46,7 @@ def of_inputs(
     names, leaves = set(free), [one for group in chosen for one in flat(group)]
     given = {size for one in leaves if isinstance(one, TensorInput) and one.name not in names for size in one.shape}
     open_ = {size for one in leaves if isinstance(one, TensorInput) and one.name in names for size in one.shape} - given
-    changes = ({int(old): new} for old, new in _in_turn({str(size): size for size in sorted(open_, reverse=True)}))
+    changes = [{int(old): new} for old, new in _in_turn({str(size): size for size in sorted(open_, reverse=True)})]
     if (size := _shared(open_)) is not None:
         changes = _placed(changes, {old: size for old in sorted(open_, reverse=True) if old != size}, len(open_))
     return tuple(
@@ -70,11 +70,11 @@ def _shared(sizes: Collection[int]) -> int | None:
     return min((size for size in sizes if size > 1), default=None) if len(set(sizes)) > 1 else None
 
 
-def _placed(changes: Iterable[Change], equal: Change, names: int) -> Iterator[Change]:
-    """Yield the changes with that to equal sizes among the first that are run, in the place of the last one."""
-    found = list(changes)
-    place = min(names, MOST - 1)
-    yield from (*found[:place], equal, *found[place:-1])
+def _placed(changes: list[Change], equal: Change, names: int) -> list[Change]:
+    """Return the changes with that to equal sizes among the first that are run, in the place of the last one."""
+    placed = changes[:-1]
+    placed.insert(min(names, MOST - 1), equal)
+    return placed
 
 
 def _in_turn(sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:

@@ -44,7 +44,8 @@ def with_parameters(
     if not isinstance(kernel, ModuleKernel):
         return function, inputs, wrt
     if ignores_parameters(kernel, reference):
-        return kernel.module, {name: value for name, value in inputs.items() if name not in kernel.arguments}, wrt
+        own = kernel.with_its_own_parameters()
+        return own, {name: value for name, value in inputs.items() if name not in kernel.arguments}, wrt
     complete = {**inputs, **{name: value for name, value in kernel.values().items() if name not in inputs}}
     if wrt is None and kernel.frozen():
         floating = [name for name, t in named.named_tensors(complete).items() if differentiable(t.dtype)]

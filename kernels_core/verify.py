@@ -173,9 +173,11 @@ def _subject(
 ) -> contract.Subject:
     """Return what the battery tests: the call, and how to verify the kernel at other inputs."""
     check = call.check
-    again = functools.partial(
-        verify, call.function, reference=check.reference, seed=seed, profile=check.profile, kinks=kinks, audit=False
-    )
+
+    def again(inputs: Mapping[str, Any], function: Callable[..., Any] = call.function, **options: Any) -> Report:
+        known = {"reference": check.reference, "seed": seed, "profile": check.profile, "kinks": kinks, "audit": False}
+        return verify(function, inputs, **{**known, **options})
+
     violated = frozenset(row.name for row in rows if row.verdict is Verdict.VIOLATED)
     return contract.Subject(
         call.function, call.inputs, check.arguments, check, tuple(call.upstream), call.results, call.outputs,

@@ -25,7 +25,9 @@ DIMENSIONS = ("dim", "axis")
 WORDS = {"reduction": ("mean", "sum", "none"), "approximate": ("none", "tanh")}  # as PyTorch's own functions spell them
 # What None may stand for: a number that kernel and reference compute, or a constant of their own.
 SCALES = {
-    **dict.fromkeys(("scale", "sm_scale", "softmax_scale", "attn_scale", "scaling", "scale_factor", "temperature"), 0.5),
+    **dict.fromkeys(
+        ("scale", "sm_scale", "softmax_scale", "attn_scale", "scaling", "scale_factor", "temperature"), 0.5
+    ),
     **dict.fromkeys(("eps", "epsilon"), 1e-2),
 }
 SMALL = 1e-2  # a number below this is taken for an epsilon

@@ -63,7 +63,8 @@ class Subject:
         results: what a correct kernel may return for them, by name.
         outputs, gradients: what the kernel returned in its first call.
         violated: names of the outputs and gradients that the plain comparison found violated.
-        again: `verify` of the kernel without the battery, for other inputs and `wrt`.
+        again: `verify` of the kernel without the battery, for other inputs and `wrt`; `function` and `reference` in
+            place of its own.
         settings: what the caller said.
     """
 

@@ -102,9 +102,10 @@ def _masks(subject: Subject) -> Finding:
     if not names:
         return not_applicable("every boolean is given" if booleans else "no booleans")
     extremes = Extremes(subject, certain=bool(free) or subject.settings.insist)
-    for label, draw in _MASKS.items():
+    for what, draw in _MASKS.items():
+        label = f"{', '.join(names)} {what}"
         with extremes.judgement.trying(label, may_refuse=True):
-            extremes.look(f"{', '.join(names)} {label}", {n: draw(subject.check.tensors[n]) for n in names})
+            extremes.look(label, {n: draw(subject.check.tensors[n]) for n in names})
     return extremes.finding()
 
 

@@ -6,6 +6,7 @@ the module is left as it was, and what its forward did to the buffers is known. 
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,6 +75,19 @@ class ModuleKernel:
         """Return the buffers as the last call found them."""
         return _like(self.buffers, self._parameters_given)
 
+    def in_mode(self, mode: str) -> ModuleKernel:
+        """Return the same kernel in the mode "train" or "eval"."""
+        found = copy.copy(self)
+        found.training = mode == "train"
+        return found
+
+    def with_its_own_parameters(self) -> ModuleKernel:
+        """Return the same kernel, in its mode, called with inputs alone."""
+        found = copy.copy(self)
+        found.arguments = {}
+        found.__signature__ = found._signature()
+        return found
+
     def plain_function(self) -> Callable[..., Any]:
         """Return the module as a plain function of inputs and parameters, to be traced."""
 
@@ -82,6 +96,7 @@ class ModuleKernel:
 
         forward.__signature__ = self.__signature__  # type: ignore[attr-defined]
         forward.__name__ = self.__name__
+        forward.module_kernel = self  # type: ignore[attr-defined]
         return forward
 
     def values(self, dtype: torch.dtype | None = None, device: str | None = None) -> dict[str, Tensor]:
@@ -104,6 +119,11 @@ class ModuleKernel:
     def frozen(self) -> list[str]:
         """Return the names of the parameters that do not."""
         return [argument for argument in self.arguments if argument not in self.trainable()]
+
+
+def module_behind(function: Callable[..., Any]) -> ModuleKernel | None:
+    """Return the module that a plain function was made of, None for any other function."""
+    return getattr(function, "module_kernel", None)
 
 
 def _like(buffers: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -129,3 +129,11 @@ def test_free_dims_are_varied_for_the_battery_and_those_of_the_matrix_are_not(fo
     assert [size.label for size in found.sizes] == ["M=1", "M=263", "M=0", "M=17", "M=15", "M=19"]
     values, _ = found.sizes[3].inputs()
     assert values["x"].shape == (17, 3)
+
+
+def test_free_dims_are_once_equal_in_the_place_of_the_last_size(folder: Path) -> None:
+    (found,) = cases(folder, "dims: {M: 16, N: 8}", "inputs: {x: {shape: [M, N]}}", "battery: all")
+    labels = [size.label for size in found.sizes]
+    assert labels[:4] == ["M=1", "N=1", "M=N=8", "M=263"]
+    assert (len(labels), labels[-1]) == (12, "M=19")
+    assert found.sizes[2].inputs()[0]["x"].shape == (8, 8)

@@ -82,3 +82,44 @@ def test_the_row_for_padding_learns_nothing() -> None:
     options = {"reference": embedded, "free": ("index", "table")}
     require_caught(_PaddingLearns, "ignored_indices", inputs, "index with padding_idx 2", **options)
     require_left_alone(_Embedding, "ignored_indices", inputs, **options)
+
+
+def scaled(x: torch.Tensor, scale: float | None = None, window: int | None = None) -> torch.Tensor:
+    return x * (x.shape[-1] ** -0.5 if scale is None else scale)
+
+
+class _Scaled(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, scale: float | None = None, window: int | None = None) -> torch.Tensor:
+        ctx.scale = x.shape[-1] ** -0.5 if scale is None else scale
+        return x * ctx.scale
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad * ctx.scale, None, None
+
+
+class _ItsOwnScaleBackward(_Scaled):
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad * grad.shape[-1] ** -0.5, None, None
+
+
+def test_a_scale_of_none_is_tried_as_a_number_and_what_none_may_mean_else_is_said() -> None:
+    inputs = {"x": seeded(5, 3)}
+    require_caught(
+        _ItsOwnScaleBackward, "arguments", inputs, "scale=0.5: 15 of 15 elements of grad_x", reference=scaled
+    )
+    row = require_left_alone(_Scaled, "arguments", inputs, reference=scaled)
+    assert row.evidence == "scale=0.5; not varied: window"
+
+
+def windowed(x: torch.Tensor, window: int | None = None) -> torch.Tensor:
+    return 2 * x
+
+
+def test_none_alone_is_noted_as_not_varied() -> None:
+    row = require_left_alone(
+        windowed, "arguments", {"x": seeded(3)}, Outcome.NOTED, reference=lambda x, window=None: 2 * x
+    )
+    assert row.evidence == "not varied: window"

@@ -85,3 +85,50 @@ def test_each_tensor_is_changed_alone_so_that_one_that_raises_hides_no_other() -
     inputs = {"a": seeded(3), "b": seeded(3, seed=1)}
     require_caught(HalfSaved, "changed_in_place", inputs, "b changed before the backward: ")
     require_left_alone(kernel("Multiply"), "changed_in_place", inputs)
+
+
+def squared(x: torch.Tensor, s: float = 2.0) -> torch.Tensor:
+    return x * x * s
+
+
+@pytest.mark.parametrize("take", ["pop", "popleft", "__iter__"])
+def test_a_plain_argument_kept_outside_of_the_context_is_caught(take: str) -> None:
+    kept: deque[float] = deque()
+
+    class KeepsItsScale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, s=2.0):
+            kept.append(s)
+            ctx.save_for_backward(x)
+            return x * x * s
+
+        @staticmethod
+        def backward(ctx, grad):
+            s = list(kept)[-1] if take == "__iter__" else getattr(kept, take)()
+            return 2 * ctx.saved_tensors[0] * s * grad, None
+
+    require_caught(KeepsItsScale, "interleaved_calls", X, "12 of 12 elements of grad_x violated", reference=squared)
+
+
+def test_the_row_says_which_arguments_the_other_call_has() -> None:
+    row = require_left_alone(squared, "interleaved_calls", X)
+    assert row.evidence == "a backward uses what its own forward was given; s=3 in the other call"
+
+
+def test_arguments_that_the_kernel_refuses_are_those_of_the_case_again() -> None:
+    class TakesTwo(Sine):
+        @staticmethod
+        def forward(ctx, x, s=2.0):
+            if s != 2:
+                raise ValueError("s must be 2")
+            TakesTwo.x = x
+            return torch.sin(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return torch.cos(TakesTwo.x) * grad, None
+
+    def reference(x: torch.Tensor, s: float = 2.0) -> torch.Tensor:
+        return torch.sin(x)
+
+    require_caught(TakesTwo, "interleaved_calls", X, "12 of 12 elements of grad_x violated", reference=reference)

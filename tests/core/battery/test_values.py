@@ -18,7 +18,7 @@ from kernels_core.inputs import families
 from kernels_core.reference import Check, reference
 from kernels_core.report import BatteryRow, Outcome, Verdict
 from kernels_core.verify import verify
-from tests.core.battery.planted import kernel, seeded
+from tests.core.battery.planted import kernel, require_left_alone, seeded
 
 Tensor = torch.Tensor
 X = seeded(6, 13)
@@ -266,3 +266,26 @@ def test_rows_below_what_a_maximum_begins_with_are_drawn() -> None:
 
     assert run(largest, lambda x: x.amax(1), "values_huge").outcome is Outcome.FAIL
     assert run(lambda x: x.amax(1), lambda x: x.amax(1), "values_huge").outcome is Outcome.PASS
+
+
+def _masked_inputs() -> dict[str, torch.Tensor]:
+    return {"x": seeded(4, 6), "mask": seeded(4, 6, seed=1) > -0.5}
+
+
+def test_given_booleans_are_drawn_anew_and_what_fails_is_noted() -> None:
+    wrong, reference = kernel("DividesByNothing", "value_faults.py"), kernel("mean_of_kept", "value_faults.py")
+    report = verify(wrong, _masked_inputs(), reference=reference, battery="all")
+    row = next(row for row in report.battery if row.name == "values_masks")
+    assert row.outcome is Outcome.NOTED
+    assert "mask all False: 4 of 4 elements of output violated" in row.evidence
+
+
+def test_a_mask_that_the_kernel_raises_for_is_refused() -> None:
+    def wants_some(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not mask.any():
+            raise ValueError("nothing is kept")
+        return x * mask
+
+    row = require_left_alone(wants_some, "values_masks", _masked_inputs(), Outcome.REFUSED, free=("x", "mask"),
+                             reference=lambda x, mask: x * mask)  # fmt: skip
+    assert row.evidence == "mask all False: forward raised ValueError: nothing is kept"

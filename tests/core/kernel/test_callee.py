@@ -141,3 +141,12 @@ def test_an_untraceable_reference_is_named_with_its_line() -> None:
 
 def _raise(text: str) -> Any:
     raise ValueError(text)
+
+
+def test_an_exception_without_a_message_is_its_name() -> None:
+    def raises(x: torch.Tensor) -> torch.Tensor:
+        raise KeyError
+
+    raised = verify(raises, {"x": torch.ones(3)}, reference=torch.sin).raised
+    assert raised is not None
+    assert raised.message == "KeyError"
