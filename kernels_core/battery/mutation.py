@@ -14,6 +14,7 @@ from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
 from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.kernel.callee import declared_by
+from kernels_core.kernel.modules import ModuleKernel
 from kernels_core.tracing.arguments import call_bound, with_tensors
 from kernels_core.tracing.standin import is_function_class
 
@@ -136,15 +137,16 @@ def _parts(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _parameters(subject: Subject) -> dict[str, Tensor]:
+    """Return the parameters of a module that are no inputs."""
     function = subject.function
-    return dict(function.named_parameters()) if isinstance(function, torch.nn.Module) else {}
+    return function.parameters if isinstance(function, ModuleKernel) and not function.arguments else {}
 
 
 def _buffers(subject: Subject) -> dict[str, Tensor]:
     """Return the buffers of a module and the tensors that the Function's methods find outside of themselves."""
     function = subject.function
-    if isinstance(function, torch.nn.Module):
-        return {f"buffer {name}": tensor for name, tensor in function.named_buffers()}
+    if isinstance(function, ModuleKernel):  # given copies: see buffers.py
+        return {}
     methods = [getattr(function, name, None) for name in ("forward", "backward")] + [function]
     found: dict[str, Tensor] = {}
     for method in methods:
