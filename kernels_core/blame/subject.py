@@ -16,7 +16,7 @@ from kernels_core.program import Program, Ref, Step
 from kernels_core.tracing.arguments import cotangent_name
 
 Tensor = torch.Tensor
-SECONDS = 4.0  # of CPU time that the search for the lines of one case may take
+SECONDS = 8.0  # of CPU time that the search for the lines of one case may take
 
 
 @dataclasses.dataclass
