@@ -131,14 +131,14 @@ def sweep(only: str, count: int, workers: int, seconds: float) -> int:
 
 
 def cost_of(run: Callable[[str], Report]) -> tuple[float, float, int]:
-    """Return (seconds of the plain check, seconds with the battery, items skipped); the first call is a warm-up."""
+    """Return (seconds of the plain check, seconds with the battery, items skipped): medians, after a warm-up."""
     run("none")
     gc.collect()
     gc.freeze()  # what earlier cases left, which every collection would walk through
-    plain = statistics.median(_seconds(lambda: run("none")) for _ in range(3))
-    start = time.perf_counter()
-    report = run("all")
-    whole = time.perf_counter() - start
+    plain = statistics.median(_seconds(lambda: run("none")) for _ in range(5))
+    reports: list[Report] = []
+    whole = statistics.median(_seconds(lambda: reports.append(run("all"))) for _ in range(3))
+    report = reports[-1]
     return plain, whole, sum(row.outcome is Outcome.SKIPPED for row in report.battery)
 
 

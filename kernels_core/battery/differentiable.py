@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.sharing import returned
 from kernels_core.battery.subject import Subject
 from kernels_core.kernel.call import run_forward
 from kernels_core.tracing.standin import functions_as_forwards
@@ -17,7 +18,7 @@ def _differentiable_outputs(subject: Subject) -> Finding:
     leaves = subject.leaves()
     with functions_as_forwards():
         own = run_forward(subject.check.reference.function, subject.arguments, subject.arguments, leaves)
-    outputs = subject.forward(subject.leaves())
+    outputs = subject.once("returned", returned).outputs
     for name in subject.check.cotangents:
         if name in outputs and own[name].requires_grad and not outputs[name].requires_grad:
             judgement.fault(f"{name} requires no gradient (detached, or mark_non_differentiable) and the reference's "

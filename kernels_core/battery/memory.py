@@ -22,13 +22,13 @@ from kernels_core.tracing.complex_parts import differentiable
 Tensor = torch.Tensor
 WIDTH = 64  # elements of a canary on either side, a multiple of any alignment that kernels ask for
 
-_ALLOCATIONS = (
+_ALLOCATIONS = frozenset({
     torch.ops.aten.empty.memory_format,
     torch.ops.aten.empty_like.default,
     torch.ops.aten.empty_strided.default,
     torch.ops.aten.new_empty.default,
     torch.ops.aten.new_empty_strided.default,
-)
+})  # fmt: skip
 
 
 def poison(dtype: torch.dtype, *, large: bool) -> float:

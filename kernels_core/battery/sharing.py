@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 
@@ -16,6 +17,22 @@ from kernels_core.kernel.global_state import restored
 from kernels_core.tracing import trace as tracing
 
 Tensor = torch.Tensor
+
+
+class Returned(NamedTuple):
+    """The tensors of one call by name: what it was given and what it returned, outputs with their graph."""
+
+    leaves: Mapping[str, Tensor]
+    upstream: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor | None]
+
+
+def returned(subject: Subject) -> Returned:
+    """Call the kernel forward and backward."""
+    leaves, upstream = subject.leaves(), dict(zip(subject.check.cotangents, subject.grad_outputs(), strict=True))
+    outputs = subject.forward(leaves)
+    return Returned(leaves, upstream, outputs, subject.backward(outputs, leaves, list(upstream.values())))
 
 
 def addable(tensors: Iterable[Tensor]) -> bool:
@@ -71,10 +88,7 @@ def _aliasing(subject: Subject) -> Finding:
     if not subject.wrt or not subject.upstream:
         return not_applicable("nothing is differentiated")
     judgement = Judgement(subject)
-    leaves, upstream = subject.leaves(), dict(zip(subject.check.cotangents, subject.grad_outputs(), strict=True))
-    outputs = subject.forward(leaves)
-    gradients = subject.backward(outputs, leaves, list(upstream.values()))
-    for text in _shared_memory(leaves, outputs, upstream, gradients):
+    for text in _shared_memory(subject.once("returned", returned)):
         judgement.remark(text)
     if addable(subject.check.tensors[name] for name in subject.wrt):
         with judgement.trying("two backwards accumulated"):
@@ -123,21 +137,16 @@ def _half(total: Tensor, once: Tensor | None) -> Tensor:
     return half if once is None else torch.where(total.isinf() & once.isfinite(), once, half)
 
 
-def _shared_memory(
-    leaves: Mapping[str, Tensor],
-    outputs: Mapping[str, Tensor],
-    upstream: Mapping[str, Tensor],
-    gradients: Mapping[str, Tensor | None],
-) -> Iterator[str]:
-    found = {name: t for name, t in gradients.items() if t is not None}
-    others = {**leaves, **outputs, **{f"grad_{n}": g for n, g in upstream.items()}}
+def _shared_memory(call: Returned) -> Iterator[str]:
+    found = {name: t for name, t in call.gradients.items() if t is not None}
+    others = {**call.leaves, **call.outputs, **{f"grad_{n}": g for n, g in call.upstream.items()}}
     for (first, a), (second, b) in itertools.combinations(found.items(), 2):
         if _same_memory(a, b):
             yield f"{first} and {second} share memory"
     for (first, a), (second, b) in itertools.product(found.items(), others.items()):
         if _same_memory(a, b):
             yield f"{first} shares memory with {second}"
-    for (first, a), (second, b) in itertools.product(outputs.items(), leaves.items()):
+    for (first, a), (second, b) in itertools.product(call.outputs.items(), call.leaves.items()):
         if _same_memory(a, b):
             yield f"{first} shares memory with the input {second}"
 
