@@ -19,30 +19,30 @@ from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement
 from kernels_core.battery.repeats import other, others
 from kernels_core.battery.subject import Subject
-from kernels_core.kernel.call import KernelRaisedError, phase, run_forward
-from kernels_core.kernel.callee import call, same_memory
-from kernels_core.kernel.global_state import restored
-from kernels_core.tracing import trace as tracing
+from kernels_core.kernel.call import KernelRaisedError, run_forward
+from kernels_core.kernel.callee import same_memory
 
 Tensor = torch.Tensor
 MOST = 6  # tensors that are changed, each in a run of its own
 
 # What runs before the backward that is judged; "a" is the case, "b" the same kernel on other values. A kernel that
 # keeps the last call only, or the calls in a queue, shows in the first order, one that keeps a stack in the second.
-_ORDERS = {
-    "forward a, forward b, backward b, backward a": ("forward b", "backward b"),
-    "forward b, forward a, backward b, backward a": ("before", "backward b"),
+_ORDERS = {  # True where b comes first
+    "forward a, forward b, backward b, backward a": False,
+    "forward b, forward a, backward b, backward a": True,
 }
 
 
 def _interleaved_calls(subject: Subject) -> Finding:
     if not subject.wrt or not subject.upstream:
         return not_applicable("nothing is differentiated")
-    judgement = Judgement(subject)
-    for label, steps in _ORDERS.items():
-        with judgement.trying(label):
-            judgement.look(label, _between(subject, steps))
-    others_given = ", ".join(labelled(name, value) for name, value in _other_arguments(subject).items())
+    judgement, arguments = Judgement(subject), _other_arguments(subject)
+    # With the same arguments too: what a kernel keeps apart for each argument shows only there.
+    for changed in ({}, arguments) if arguments else ({},):
+        for label, b_first in _ORDERS.items():
+            with judgement.trying(label):
+                judgement.look(label, _between(subject, b_first, changed))
+    others_given = ", ".join(labelled(name, value) for name, value in arguments.items())
     return judgement.finding(
         "a backward uses what its own forward was given" + f"; {others_given} in the other call" * bool(others_given)
     )
@@ -53,17 +53,15 @@ def _other_arguments(subject: Subject) -> dict[str, Any]:
     return {name: found[0] for name, found in other_values(subject).items() if found}
 
 
-def _between(subject: Subject, steps: tuple[str, ...]) -> Mapping[str, Tensor | None]:
-    """Return the gradients of the case where a second call on other values runs in between."""
+def _between(subject: Subject, b_first: bool, changed: Mapping[str, Any]) -> Mapping[str, Tensor | None]:
+    """Return the gradients of the case where a second call on other values, and these arguments, runs in between."""
     leaves = subject.leaves()
     second = {n: t.requires_grad_(leaves[n].requires_grad) for n, t in others(leaves).items()}
-    # The same arguments where a alone runs backward: what is kept apart for each argument would show nothing else.
-    changed = _other_arguments(subject) if "backward b" in steps else {}
-    kept = _other_forward(subject, second, changed) if "before" in steps else None
+    kept = _other_forward(subject, second, changed) if b_first else None
     outputs = subject.forward(leaves)
-    if "forward b" in steps:
+    if not b_first:
         kept = _other_forward(subject, second, changed)
-    if "backward b" in steps and kept is not None:
+    if kept is not None:
         _other_backward(subject, kept, second)
     return subject.backward(outputs, leaves)
 
@@ -116,13 +114,9 @@ def _changed_in_place(subject: Subject) -> Finding:
 def _after_a_write(subject: Subject, name: str) -> tuple[Mapping[str, Tensor | None], str]:
     """Return the gradients after a write to one input or output, and how the kernel keeps that tensor."""
     leaves = subject.leaves()
-    with phase("forward"), restored():
-        # no leaves: a leaf that requires a gradient can only be written to without a version counter that counts
-        given = {n: t.clone() if t.requires_grad else t for n, t in leaves.items()}
-        names, tensors = tracing.output_names(
-            call(subject.function, subject.inputs, tracing.with_tensors(subject.arguments, given))
-        )
-    outputs = dict(zip(names, tensors, strict=True))
+    # no leaves: a leaf that requires a gradient can only be written to without a version counter that counts
+    given = {n: t.clone() if t.requires_grad else t for n, t in leaves.items()}
+    outputs = run_forward(subject.function, subject.inputs, subject.arguments, given, as_given=True)
     target = given[name] if name in given else outputs[name]
     keeper = _keeper(outputs, target)
     try:

@@ -96,7 +96,12 @@ def fresh_leaves(check: Check) -> dict[str, Tensor]:
 
 
 def run_forward(
-    function: Callable[..., Any], inputs: Mapping[str, Any], arguments: Mapping[str, Any], leaves: Mapping[str, Tensor]
+    function: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    leaves: Mapping[str, Tensor],
+    *,
+    as_given: bool = False,
 ) -> dict[str, Tensor]:
     """Return the outputs by name.
 
@@ -105,12 +110,13 @@ def run_forward(
         inputs: as the caller named them, which says how the kernel is called.
         arguments: the same under the reference's names.
         leaves: the tensors that stand in for those of the arguments.
+        as_given: the kernel is given these themselves, not what follows them in a network.
 
     Raises:
         KernelRaisedError: the kernel raised.
     """
     with phase("forward"), restored():
-        within = {name: inside_a_network(leaf) for name, leaf in leaves.items()}
+        within = leaves if as_given else {name: inside_a_network(leaf) for name, leaf in leaves.items()}
         names, tensors = tracing.output_names(call(function, inputs, tracing.with_tensors(arguments, within)))
     return dict(zip(names, tensors, strict=True))
 

@@ -110,6 +110,22 @@ def test_a_plain_argument_kept_outside_of_the_context_is_caught(take: str) -> No
     require_caught(KeepsItsScale, "interleaved_calls", X, "12 of 12 elements of grad_x violated", reference=squared)
 
 
+def test_input_kept_for_each_argument_is_caught_where_the_arguments_are_the_same() -> None:
+    last: dict[float, torch.Tensor] = {}
+
+    class KeepsTheLast(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, s=2.0):
+            ctx.s, last[s] = s, x
+            return x * x * s
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * last[ctx.s] * ctx.s * grad, None
+
+    require_caught(KeepsTheLast, "interleaved_calls", X, "12 of 12 elements of grad_x violated", reference=squared)
+
+
 def test_the_row_says_which_arguments_the_other_call_has() -> None:
     row = require_left_alone(squared, "interleaved_calls", X)
     assert row.evidence == "a backward uses what its own forward was given; s=3 in the other call"
