@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from kernels_core.coverage import Element
 from kernels_core.kernel.call import KernelRaisedError, fresh_leaves, phase, run_backward, run_kernel
-from kernels_core.reference import Check
-from kernels_core.tracing.complex_parts import apart, together
+from kernels_core.reference import Check, Result
+from kernels_core.tracing.complex_parts import apart, returned_apart, together
 from kernels_core.tracing.derivatives import writes_to_what_it_needs
 from kernels_core.tracing.standin import functions_as_forwards
 
@@ -32,6 +33,25 @@ def run_reference(check: Check, upstream: Sequence[Tensor]) -> Mapping[str, Tens
             raise
         outputs, gradients = _run_program(check, upstream)
     return {**outputs, **(gradients or {})}
+
+
+def outside(check: Check, upstream: Sequence[Tensor], results: Mapping[str, Result]) -> str:
+    """Return the name of a result whose interval PyTorch leaves, running the reference itself; "" where it leaves none.
+
+    Raises:
+        KernelRaisedError: PyTorch raises.
+    """
+    surrogate = check.reference.surrogate  # its gradient is not the derivative, on purpose
+    judged = {name: result for name, result in results.items() if not (surrogate and name.startswith("grad_"))}
+    found = returned_apart(run_reference(check, upstream), results) if judged else {}
+    for name, result in judged.items():
+        if name not in found:
+            continue
+        actual = found[name]
+        value = torch.zeros(result.meta.shape, dtype=result.meta.dtype) if actual is None else actual
+        if bool((result.verdict(value) == Element.VIOLATED).any()):
+            return name
+    return ""
 
 
 def _run_program(check: Check, upstream: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:

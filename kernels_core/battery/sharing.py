@@ -11,10 +11,7 @@ import torch
 from kernels_core.battery.item import Finding, Item, not_applicable
 from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
-from kernels_core.kernel.call import KernelRaisedError, phase
-from kernels_core.kernel.callee import call
-from kernels_core.kernel.global_state import restored
-from kernels_core.tracing import trace as tracing
+from kernels_core.kernel.call import KernelRaisedError, phase, run_forward
 
 Tensor = torch.Tensor
 
@@ -124,10 +121,7 @@ def _from_leaves(subject: Subject, leaves: Mapping[str, Tensor]) -> Mapping[str,
     Autograd lets no Function write to a leaf: one that works in place is given what follows the leaf instead.
     """
     try:
-        with phase("forward"), restored():
-            given = tracing.with_tensors(subject.arguments, leaves)
-            names, tensors = tracing.output_names(call(subject.function, subject.inputs, given))
-            return dict(zip(names, tensors, strict=True))
+        return run_forward(subject.function, subject.inputs, subject.arguments, leaves, as_given=True)
     except KernelRaisedError:
         return subject.forward(leaves)
 
