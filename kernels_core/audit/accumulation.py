@@ -12,7 +12,9 @@ rms, as a fraction of the granted worst case, makes the noise of the whole step.
 their sign, so does the noise.
 
 Softmax and its relatives are no bare sums: from their grant only the part (n - 1) u that belongs to the sum, and the
-rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s).
+rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s). Their derivatives are
+p (g - t) with t = sum g p, and g - p t with t = sum g: of their grant the part |p| D, D that of t, shrinks to |p| times
+the noise of t, which is that of any sum of these terms.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import torch
 
 from kernels_core.audit import profiled
 from kernels_core.audit.sample import taken
-from kernels_core.audit.terms import ACCUMULATING, Terms, summed_by
+from kernels_core.audit.terms import ACCUMULATING, BACKWARD, Terms, softmax_terms, summed_by
 from kernels_core.enclosure import Enclosure
 from kernels_core.filter.arithmetic import Arithmetic, Local
 from kernels_core.program import Step
@@ -72,6 +74,8 @@ def noise_of(
     bound = torch.where(bound.isfinite(), bound, 0.0)
     if step.name in _SOFTMAX:
         return Noise(_softmax(step, value.mid, bound, Local(arithmetic, step)))
+    if step.name in BACKWARD and value.mid.dim() and value.mid.numel():
+        return Noise(_softmax_backward(step, operands, bound, Local(arithmetic, step)))
     if step.name not in ACCUMULATING or not value.mid.numel():
         return Noise(bound)
     local = Local(arithmetic, step)
@@ -155,3 +159,16 @@ def _softmax(step: Step, mid: Tensor, bound: Tensor, local: Local) -> Tensor:
     spared = (blocks - math.sqrt(blocks)) * rescaling + (max(n - 1, 0) - math.sqrt(max(n - 1, 0))) * u
     amplitude = bound - _SOFTMAX[step.name](mid) * spared
     return torch.maximum(amplitude, bound / math.sqrt(max(1, n)))
+
+
+def _softmax_backward(step: Step, operands: Sequence[Tensor], bound: Tensor, local: Local) -> Tensor:
+    """Return the grant less |p| D, with |p| times the noise of t in its place (rules/softmax_backward.py)."""
+    terms, p = summed_by(step, operands, local, 0), operands[1]
+    n = terms.values.shape[1]
+    if n < 2:
+        return bound
+    grown, weight = (local.dot_error(n), p.abs()) if terms.products else (local.sum_error(n), p.exp())
+    granted = softmax_terms(step, operands).abs().sum(int(step.args[2]), keepdim=True) * grown
+    share, _ = _share(terms, taken(granted, terms.index), local)
+    spared = weight * granted * (1 - min(1.0, share))
+    return torch.where(spared.isfinite(), bound - spared, bound).clamp_(min=0.0)

@@ -1,7 +1,8 @@
 """What is summed by each operation: the terms of some of a step's sums.
 
 A sum adds a row of its operand, a product the products of a row and a column. A convolution and its gradients are sums
-of products too, at the places that the cone of their rule names.
+of products too, at the places that the cone of their rule names. The derivatives of softmax and log-softmax hold a sum
+over each row, of g p and of g.
 """
 
 from __future__ import annotations
@@ -37,10 +38,22 @@ class Terms:
 
 
 def summed_by(step: Step, operands: Sequence[Tensor], local: Local, output: int) -> Terms:
-    """Return some of the sums of one result of a step, whose name is one of `ACCUMULATING`."""
+    """Return some of the sums of one result of a step, whose name is one of `ACCUMULATING` or `BACKWARD`."""
     if step.name in _CONVOLUTIONS:
         return _convolved(step, operands, local, output)
-    return _TERMS[step.name](step, operands, local)
+    return (_derived if step.name in BACKWARD else _TERMS[step.name])(step, operands, local)
+
+
+def softmax_terms(step: Step, operands: Sequence[Tensor]) -> Tensor:
+    """Return what the derivative of a softmax (log-softmax) sums up over its dimension: g p (g)."""
+    grad, output = operands
+    return grad * output if step.name == SOFTMAX_BACKWARD else grad
+
+
+def _derived(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
+    rows = softmax_terms(step, operands).movedim(int(step.args[2]), -1).flatten(end_dim=-2)
+    index = _picked(rows.shape[0], rows.shape[1], rows.device)
+    return Terms(rows[index], index, products=step.name == SOFTMAX_BACKWARD)
 
 
 def _picked(sums: int, n: int, device: torch.device) -> Tensor:
@@ -79,6 +92,8 @@ def _product(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
     return Terms(terms[0], index, products=True, read=terms[-1] if name else None)
 
 
+SOFTMAX_BACKWARD = "aten._softmax_backward_data.default"
+BACKWARD = (SOFTMAX_BACKWARD, "aten._log_softmax_backward_data.default")
 _TERMS: Mapping[str, Callable[[Step, Sequence[Tensor], Local], Terms]] = {
     **dict.fromkeys(("aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default"), _reduced),
     **dict.fromkeys(("aten.mean.default", "aten.mean.dim"), _reduced),

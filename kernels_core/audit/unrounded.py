@@ -36,8 +36,9 @@ KNOWN = 2.0**-26  # of the bound: what the exact value itself may be off (filter
 class Unrounded(Sample):
     """A sample whose own errors are the kernel's least ones before the last rounding.
 
-    All errors are in units of `bound`, here max(h, median of h) with h of the exact value: the admissible set of a
-    16-bit result is a few numbers of its grid, and its width says nothing of the steps before.
+    All errors are in units of `bound`, here the larger of the result's own and of h of the exact value. The former is
+    at least what is granted before the cast, so an element behind a cancellation weighs by what its sums may err; where
+    the cast grants nearly all it is as small as the rounding of this one value, and h takes its place.
     """
 
     least: Tensor
@@ -47,9 +48,8 @@ class Unrounded(Sample):
         """Return the same elements before their last rounding; `flushes` where subnormal results may be zero."""
         fmt = format_of(sample.actual.dtype)
         actual = taken(sample.actual, sample.index).double()
-        error, unit = actual - sample.mid, half_ulp(sample.mid, fmt)
+        error, unit = actual - sample.mid, torch.maximum(half_ulp(sample.mid, fmt), sample.bound)
         least = error.abs() - half_ulp(actual, fmt, flushes) - KNOWN * sample.bound
-        unit = unit.clamp_(min=float(unit.median()))
         return cls(sample.index, sample.mid, unit, sample.actual, error.sign() * least.clamp_(min=0.0) / unit)
 
     def lost(self, shown: Measures, *, settled: bool) -> float:

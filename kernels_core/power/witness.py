@@ -2,15 +2,16 @@
 
 Then no check may flag it: any order of a sum is legal. A sum of 2^16 float32 terms of one sign errs by up to 5e-4 in an
 order chosen for it (orders.py). The kernel is run again without the fault, and each sum that the fault changed is
-replaced by the sequential sum of its own, undamaged terms in such an order. The proof is that this run returns the
-mutant's results bit for bit; anything less proves nothing and leaves the mutant missed.
+replaced by the sum of its own, undamaged terms in such an order, or another sum that is added to it takes the whole
+error upon itself. The proof is that this run returns the mutant's results bit for bit; anything less proves nothing and
+leaves the mutant missed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from kernels_core.kernel.call import KernelRaisedError
-from kernels_core.power.orders import closest_order, sequential
+from kernels_core.power.orders import closest_sum
 from kernels_core.power.steps import Fault, Steps
 from kernels_core.rules.cones import normal_dims
 
 Tensor = torch.Tensor
 Results = Mapping[str, Tensor | None]
 Run = Callable[[], dict[str, Tensor | None]]
+Wanted = Mapping[int, Tensor]
 SUMS = ("aten.sum", "aten.mean")
 MOST = 64  # sums in one operation that are worth a search
 _BISECTIONS = 40
@@ -60,8 +62,8 @@ def _in_other_orders(args: Any, result: Tensor, wanted: Tensor, *, mean: bool) -
     differs = torch.nonzero(flat != wanted.reshape(-1)).reshape(-1).tolist()
     for place in differs if len(differs) <= MOST else ():
         row, divisor = terms[place].numpy(), np.float32(terms.shape[1] if mean else 1)
-        order = closest_order(row, float(np.float32(float(wanted.reshape(-1)[place]) * float(divisor))))
-        flat[place] = float(np.float32(sequential(row[order])) / divisor)
+        total = closest_sum(row, float(np.float32(float(wanted.reshape(-1)[place]) * float(divisor))))
+        flat[place] = float(np.float32(total) / divisor)
     return flat.reshape(result.shape)
 
 
@@ -86,10 +88,24 @@ def returned_in_another_order(run: Run, actual: Results, fault: Fault | None) ->
         if fault is not None:
             damaged = _recorded(run, fault)
             changed = {n: new for n, (old, new) in enumerate(zip(plain, damaged, strict=True)) if not old.equal(new)}
-            return bool(changed) and _same(_with(run, changed), actual)
+            return any(_same(_with(run, wanted), actual) for wanted in _placements(run, actual, plain, changed))
         return any(_scalar_reaches(run, actual, n, value) for n, value in enumerate(plain) if value.numel() == 1)
     except (KernelRaisedError, ValueError):
         return False
+
+
+def _placements(run: Run, actual: Results, plain: Sequence[Tensor], changed: Mapping[int, Tensor]) -> Iterator[Wanted]:
+    """Yield what sums have to be: the changed ones what the fault made of them, or one other of their size instead."""
+    if changed:
+        yield changed
+    for number, new in changed.items() if len(changed) == 1 else ():
+        error = new.double() - plain[number].double()
+        for other, value in enumerate(plain):
+            if other != number and value.numel() == error.numel():
+                for sign in (1, -1):
+                    wanted = {other: (value.double() + sign * error.reshape(value.shape)).float()}
+                    if _gives(run, wanted, actual):
+                        yield wanted
 
 
 def _recorded(run: Run, fault: Fault | None) -> list[Tensor]:
@@ -113,6 +129,12 @@ class _Put(Sums):
             result.copy_(wanted)
 
 
+def _gives(run: Run, sums: Wanted, actual: Results) -> bool:
+    """Return True where these values of sums, whether an order gives them or not, lead to `actual`."""
+    with _Put(sums):
+        return _same(run(), actual)
+
+
 def _scalar_reaches(run: Run, actual: Results, number: int, natural: Tensor) -> bool:
     """Return True where an order of one scalar sum gives the only result that is damaged.
 
@@ -120,8 +142,7 @@ def _scalar_reaches(run: Run, actual: Results, number: int, natural: Tensor) -> 
     """
 
     def gives(value: Tensor) -> bool:
-        with _Put({number: value}):
-            return _same(run(), actual)
+        return _gives(run, {number: value}, actual)
 
     far = next((value for value in _guesses(run, actual, natural) if gives(value)), None)
     if far is None:

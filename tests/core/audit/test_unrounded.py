@@ -7,16 +7,22 @@ import pytest
 import torch
 
 from kernels_core.audit import legal
+from kernels_core.audit.accumulation import noise_of
 from kernels_core.audit.continuous import continuous
 from kernels_core.audit.unrounded import half_ulp, without_last_casts
+from kernels_core.enclosure import exactly
+from kernels_core.filter.arithmetic import Arithmetic
+from kernels_core.filter.evaluation import evaluate_step
 from kernels_core.formats import BFLOAT16, FLOAT16, Format, round_to_nearest
 from kernels_core.profiles import PROFILES
+from kernels_core.references import catalogue
 from kernels_core.report import TensorReport, Verdict
 from kernels_core.tracing.trace import trace
 from kernels_core.verify import verify
 
 Tensor = torch.Tensor
 HALVES = (torch.float16, torch.bfloat16)
+IEEE = Arithmetic(PROFILES["ieee"])
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float16) -> Tensor:
@@ -78,6 +84,36 @@ def test_no_value_further_away_than_half_an_ulp_rounds_to_a_result(fmt: Format) 
     assert bool((half_ulp(results, fmt) <= results.abs().clamp(min=fmt.smallest_normal) * fmt.unit_roundoff).all())
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_one_small_element_behind_the_derivative_of_a_softmax_a_hundredth_too_large_is_suspect(
+    dtype: torch.dtype,
+) -> None:
+    """The sum in that derivative was drawn from its worst case, and small elements weighed by what others round."""
+    inputs = {"input": normal(64, 256, dtype=dtype), "weight": normal(1024, 256, seed=1, dtype=dtype),
+              "target": torch.arange(64)}  # fmt: skip
+    reference = catalogue()["linear_cross_entropy"]
+
+    class Kernel(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *given):
+            ctx.save_for_backward(*given)
+            return reference.function(*given)
+
+        @staticmethod
+        def backward(ctx, grad):
+            with torch.enable_grad():
+                x, w, target = (t.detach().requires_grad_(t.is_floating_point()) for t in ctx.saved_tensors)
+                found = torch.autograd.grad(reference.function(x, w, target), (x, w), grad)
+            flat = found[0].reshape(-1)
+            flat[flat.abs().sort().indices[len(flat) // 20]] *= 1.01
+            return *found, None
+
+    row = verify(Kernel, inputs, reference=reference).row("grad_input")
+    assert row.verdict is Verdict.SUSPECT
+    assert row.precision is not None
+    assert max(row.precision.bits) < 5 < row.precision.unrounded_bits
+
+
 def test_flushed_results_say_nothing_below_the_normal_range() -> None:
     zero = torch.zeros(1, dtype=torch.float64)
     assert half_ulp(zero, FLOAT16, flushes=True) == FLOAT16.smallest_normal
@@ -113,3 +149,27 @@ def test_noise_is_made_once_for_operands_that_come_back(monkeypatch: pytest.Monk
     assert len(made) == 1
     alone = [legal.Evaluation(PROFILES["ieee"], seed, False).evaluate(program, {"x": x}) for seed in range(3)]
     assert all(torch.equal(one["output"], other["output"]) for one, other in zip(shared, alone, strict=True))
+
+
+@pytest.mark.parametrize("one_sign", [True, False])
+@pytest.mark.parametrize("log", [True, False])
+def test_the_derivative_of_a_softmax_is_as_noisy_as_its_sum_in_sequence_and_not_as_its_worst_case(
+    log: bool, one_sign: bool
+) -> None:
+    g, x = normal(16, 4096, dtype=torch.float32), normal(16, 4096, seed=1, dtype=torch.float32)
+    g = g.abs() if one_sign else g
+    p = torch.softmax(x, -1)
+    terms = (g if log else g * p).numpy()
+    t = torch.from_numpy(np.add.accumulate(terms, axis=1)[:, -1:].copy())
+    honest = g - p * t if log else p * (g - t)
+    operation = torch.ops.aten._log_softmax_backward_data if log else torch.ops.aten._softmax_backward_data
+    inputs = {"g": g, "y": p.log() if log else p}
+    program = trace(lambda g, y: operation(g, y, -1, torch.float32), inputs)
+    exact = operation(*(value.double() for value in inputs.values()), -1, torch.float64)
+    error = (honest - exact).square().mean().sqrt()
+    (step,) = [step for step in program.steps if step.op is not None]
+    operands = [value.double() for value in inputs.values()]
+    value = evaluate_step(step, dict(zip(step.operands, map(exactly, inputs.values()), strict=True)), IEEE)[0]
+    noise = noise_of(step, value, operands, IEEE).amplitude
+    drawn = noise.square().mean().div(3).sqrt()
+    assert error / 2 < drawn < value.bound.square().mean().sqrt() / 16

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernels_core.power import Laboratory, power
-from kernels_core.power.orders import closest_order, sequential
+from kernels_core.power.orders import closest_order, closest_sum, paired, sequential
 from kernels_core.power.score import Fate
 from kernels_core.power.steps import Fault, Steps
 from kernels_core.power.witness import returned_in_another_order
@@ -34,6 +34,23 @@ def test_no_order_reaches_a_number_beyond_the_bound_of_the_sum() -> None:
     assert sequential(terms[closest_order(terms, float(np.float32(1.01 * exact)))]) < exact * (1 + 2**-14)
 
 
+@pytest.mark.parametrize("relative", [-6e-5, 6e-5])
+def test_terms_added_in_pairs_first_reach_further_than_one_by_one(relative: float) -> None:
+    terms = torch.rand(1 << 13, generator=torch.Generator().manual_seed(0)).numpy()
+    wanted = float(np.float32(terms.sum(dtype=np.float64) * (1 + relative)))
+    assert sequential(terms[closest_order(terms, wanted)]) != wanted
+    assert closest_sum(terms, wanted) == wanted
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_pairs_are_float32_sums_of_all_terms_and_of_nothing_else(up: bool) -> None:
+    terms = (2.0 ** np.arange(24)).astype(np.float32)  # each merged term names its parts
+    terms[::3] *= -1
+    parts = [int(abs(merged)) for merged in paired(terms, up=up)]
+    assert sum(parts) == 2**24 - 1
+    assert all(a & b == 0 for i, a in enumerate(parts) for b in parts[:i])
+
+
 def total(x: Tensor) -> Tensor:
     return (x * 3).sum() / 7
 
@@ -52,6 +69,17 @@ def test_a_scalar_result_is_legal_where_an_order_returns_it_and_not_beyond() -> 
 def test_a_fault_before_a_sum_is_legal_where_an_order_of_the_undamaged_terms_returns_it() -> None:
     run = run_of(positive(1 << 15))
     for kind, legal in (("rounded to float16", True), ("factor 1.01", False)):
+        fault = Fault(0, "aten.mul", kind)
+        with Steps(fault):
+            actual = run()
+        assert not torch.equal(actual["output"], run()["output"])
+        assert returned_in_another_order(run, actual, fault) is legal
+
+
+def test_a_fault_before_a_sum_is_legal_where_one_that_is_added_to_it_takes_its_error() -> None:
+    x = torch.randn(1024, 8, generator=torch.Generator().manual_seed(1))
+    run = lambda: {"output": ((x * 0.02).sum(0) + x.sum(0)).half()}  # noqa: E731
+    for kind, legal in (("rounded to bfloat16", True), ("factor 2", False)):
         fault = Fault(0, "aten.mul", kind)
         with Steps(fault):
             actual = run()
