@@ -34,9 +34,10 @@ def silu_backward(call: Call, grad: Any, a: Any) -> DoubleDouble:
     return multiply(multiply(fine(grad), functions.sigmoid(x)), slope)
 
 
-def _phi(x: DoubleDouble) -> DoubleDouble:
-    """Return the distribution function of the normal distribution."""
-    return scale(functions.erfc(negate(multiply(x, named("1 / sqrt 2")))), 0.5)
+def _normal(x: DoubleDouble) -> tuple[DoubleDouble, DoubleDouble]:
+    """Return the distribution function of the normal distribution, and exp(-x^2 / 2)."""
+    gauss = functions.exp(negate(scale(square(x), 0.5)))
+    return scale(functions.erfc(negate(multiply(x, named("1 / sqrt 2"))), gauss), 0.5), gauss
 
 
 def _gelu_inner(x: DoubleDouble) -> DoubleDouble:
@@ -50,7 +51,7 @@ def gelu(call: Call, a: Any, *, approximate: str = "none") -> DoubleDouble:
     x = fine(a)
     if approximate == "tanh":
         return multiply(x, functions.sigmoid(scale(_gelu_inner(x), 2.0)))
-    return multiply(x, _phi(x))
+    return multiply(x, _normal(x)[0])
 
 
 def gelu_backward(call: Call, grad: Any, a: Any, *, approximate: str = "none") -> DoubleDouble:
@@ -63,8 +64,8 @@ def gelu_backward(call: Call, grad: Any, a: Any, *, approximate: str = "none") -
         rate = add(multiply(number(3.0), multiply(number(_CUBE), square(x))), number(ONE))
         curve = multiply(multiply(scale(multiply(s, rest), 2.0), x), multiply(named("sqrt(2 / pi)"), rate))
         return multiply(fine(grad), add(s, curve))
-    density = multiply(functions.exp(negate(scale(square(x), 0.5))), named("1 / sqrt(2 pi)"))
-    return multiply(fine(grad), add(_phi(x), multiply(x, density)))
+    phi, gauss = _normal(x)
+    return multiply(fine(grad), add(phi, multiply(x, multiply(gauss, named("1 / sqrt(2 pi)")))))
 
 
 def sigmoid_backward(call: Call, grad: Any, output: Any) -> DoubleDouble:

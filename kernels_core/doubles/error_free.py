@@ -23,29 +23,40 @@ _SPLITTER = 2.0**27 + 1
 
 
 def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return RN(a + b) and its error."""
+    """Return RN(a + b) and its error: a - (total - back) + (b - back), back = total - a."""
     total = a + b
     back = total - a
-    error = a - (total - back)
-    return total, error.add_(b - back)
+    rest = total - back
+    torch.sub(a, rest, out=rest)
+    torch.sub(b, back, out=back)
+    return total, rest.add_(back)
 
 
 def fast_two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return RN(a + b) and its error, for |a| >= |b| or a = 0."""
+    """Return RN(a + b) and its error, for |a| >= |b| or a = 0: b - (total - a)."""
     total = a + b
-    return total, b - (total - a)
+    back = total - a
+    return total, torch.sub(b, back, out=back)
 
 
 def split(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two halves of 26 bits each with a = high + low (Veltkamp)."""
+    """Return two halves of 26 bits each with a = high + low (Veltkamp): high = wide - (wide - a)."""
     wide = a * _SPLITTER
-    high = wide - (wide - a)
-    return high, a - high
+    high = wide - a
+    torch.sub(wide, high, out=high)
+    return high, torch.sub(a, high, out=wide)
 
 
 def two_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return RN(a b) and its error (Dekker)."""
+    return product_of_halves(a, split(a), b, split(b))
+
+
+def product_of_halves(
+    a: Tensor, a_halves: tuple[Tensor, Tensor], b: Tensor, b_halves: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return the same, given the halves."""
     product = a * b
-    (a_high, a_low), (b_high, b_low) = split(a), split(b)
-    error = a_high * b_high - product
+    (a_high, a_low), (b_high, b_low) = a_halves, b_halves
+    error = (a_high * b_high).sub_(product)
     return product, error.addcmul_(a_high, b_low).addcmul_(a_low, b_high).addcmul_(a_low, b_low)

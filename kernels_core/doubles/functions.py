@@ -243,6 +243,7 @@ def atan(x: DoubleDouble) -> DoubleDouble:
 # Error function -------------------------------------------------------------------------------------------------------
 
 _ERF_END = 9.0
+_ERFC_END = 27.3
 
 
 @functools.cache
@@ -252,7 +253,8 @@ def _erf_table() -> Table:
 
 @functools.cache
 def _erfcx_table() -> Table:
-    return tabulate([lambda s: (s * s).exp() * s.erfc()], 2.0**-4, 6, 438, monotone=True)
+    # exp(x^2) erfc(x) = 2 / sqrt(pi) int_0^inf exp(-t^2 - 2 x t) dt: for all x every |derivative| falls
+    return tabulate([lambda s: (s * s).exp() * s.erfc()], 2.0**-5, 0, 876, monotone=True)
 
 
 def erf(x: DoubleDouble) -> DoubleDouble:
@@ -265,15 +267,22 @@ def erf(x: DoubleDouble) -> DoubleDouble:
     return select(far, DoubleDouble(x.hi.sign(), x.hi.new_zeros(()), rad), found)
 
 
-def erfc(x: DoubleDouble) -> DoubleDouble:
-    """1 - erf(x), for x > 1/2 as exp(-x^2) erfcx(x), so that small values keep their relative accuracy."""
-    near = subtract(number(1.0), erf(x))
-    far = x.hi > 0.5
+def erfc(x: DoubleDouble, gauss: DoubleDouble | None = None) -> DoubleDouble:
+    """Return t = exp(-x^2) erfcx(|x|), which keeps the relative accuracy of small values, and 2 - t for negative x.
+
+    Above 27.3 nothing is known; below -9 it is 2: the rest is at most erfc(8) < 2^-95, for radii up to 1. `gauss` is
+    exp(-x^2) where it is known.
+    """
+    gauss = exp(negate(multiply(x, x))) if gauss is None else gauss
+    size, negative = absolute(x), x.hi < 0
+    far = torch.where(negative, size.hi > _ERF_END, ~(size.hi < _ERFC_END))
     if not bool(far.any()):
-        return near
-    inside = select(far & (x.hi < 27.3), x, number(1.0))
-    tail = multiply(exp(negate(multiply(inside, inside))), _erfcx_table()(inside))
-    return select(far, unknown(tail, ~(x.hi < 27.3)), near)
+        tail = multiply(gauss, _erfcx_table()(size))
+    else:
+        tail = multiply(gauss, _erfcx_table()(select(far, number(1.0), size)))
+        rad = within(2.0**-95, negative & (x.rad <= 1) & x.hi.isfinite())
+        tail = select(far, DoubleDouble(torch.zeros_like(x.hi), x.hi.new_zeros(()), rad), tail)
+    return select(negative, subtract(number(2.0), tail), tail) if bool(negative.any()) else tail
 
 
 # Constants ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from kernels_core.filter.assembly import Assembled, Total
 from kernels_core.filter.evaluation import Values, apply_rule
 from kernels_core.filter.flushing import flushed
 from kernels_core.filter.threads import share
-from kernels_core.filter.tiles import Run, narrow_index
+from kernels_core.filter.tiles import FINE_ELEMENTS, Run, narrow_index
 from kernels_core.program import Ref
 from kernels_core.rules import registry
 from kernels_core.rules.cones import elementwise_tiles
@@ -40,7 +40,7 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
                 assembled.put(piece, box, found[ref])
         return own
 
-    for own in share(work, list(enumerate(run.pieces())), values.device()):
+    for own in share(work, list(enumerate(run.pieces(FINE_ELEMENTS if arithmetic.doubles else None))), values.device()):
         arithmetic.ties += own.ties
         arithmetic.rad_lost |= own.rad_lost
         arithmetic.failure += own.failure

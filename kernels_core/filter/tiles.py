@@ -18,6 +18,7 @@ from kernels_core.rules.cones import normal_dims
 
 LOOK_AHEAD = 256  # steps that a run is searched for: without a limit long programs take quadratic time
 TILE_ELEMENTS = 1 << 18  # 2 MB: few enough that what each operation costs by itself counts little
+FINE_ELEMENTS = 1 << 17  # 1 MB, for double-double: dozens of operations in a row on the same few tensors
 
 
 @dataclasses.dataclass

@@ -71,6 +71,15 @@ def test_small_values_keep_their_relative_accuracy(name, size):
     assert widest < 2.0**-95
 
 
+@pytest.mark.parametrize("name", ["expm1", "sin", "cos", "atan", "erf", "erfc"])
+@pytest.mark.parametrize("size", [1e-240, 1e-300, 1e-320])
+def test_values_whose_products_underflow_are_contained(name, size):
+    theirs = FUNCTIONS[name][0]
+    x = exactly(uniform(-size, size))
+    _, unknown = require_contains(ours(name)(x), each(theirs, exact(x)))
+    assert unknown == 0
+
+
 def test_logarithms_keep_their_relative_accuracy_beside_one():
     x = exactly(1 + torch.arange(-40, 40, dtype=torch.float64) * 2.0**-52)
     widest, unknown = require_contains(functions.log(x), each(arb.log, exact(x)))
