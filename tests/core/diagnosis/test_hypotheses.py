@@ -44,18 +44,20 @@ def test_every_hypothesis_has_a_planted_fault_and_one_of_its_kin() -> None:
 
 @pytest.mark.parametrize("name", HYPOTHESES)
 def test_hypothesis_does_not_claim_the_fault_of_its_kin(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault, claimed = KIN[planted.NOT_CLAIMED[name]], []
+    fault, offered, claimed = KIN[planted.NOT_CLAIMED[name]], [], []
     assert fault.hypothesis != name
 
     def asked_alone(given):
         if given.result.name == fault.row:
-            claimed.append([c.sentence for c in HYPOTHESES[name].candidates(given) if evidence.explains(c, given)])
+            offered.extend(HYPOTHESES[name].candidates(given))
+            claimed.append([c.sentence for c in offered if evidence.explains(c, given)])
         return ()
 
     monkeypatch.setattr(rows, "diagnose", asked_alone)
     monkeypatch.setattr(rows, "blame", lambda given: ())
     said(fault)
     assert claimed == [[]]
+    assert bool(offered) is (name not in planted.LOOK_FIRST)
 
 
 def test_result_that_does_not_depend_on_the_inputs_is_not_called_stale() -> None:
