@@ -44,7 +44,6 @@ from kernels_core.report import SUSPECT_BITS, Precision
 
 Tensor = torch.Tensor
 Tensors = Mapping[str, Tensor]
-Narrowed = Callable[[str, Tensor], Tensor]
 Evaluate = Callable[[Program, Tensors], dict[str, Tensor]]
 
 FEW = 64  # elements: the native errors of fewer are no measure of anything
@@ -151,9 +150,12 @@ def _measured(samples: Mapping[str, Sample], values: Tensors) -> dict[str, Measu
 
 
 def _fingerprints(check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample]) -> dict[str, str]:
-    """Return the narrower format in which a kernel works, for the tensors where it shows."""
+    """Return the narrower format in which a kernel works undeclared, for the tensors where it shows."""
     found: dict[str, str] = {}
     open_ = dict(samples)
+    for narrowed in fingerprint.declared(check.profile):
+        values = _native(check, _only(check, program, open_), inputs, narrowed) if open_ else {}
+        open_ = {n: s for n, s in open_.items() if n not in values or not fingerprint.explains(s, values[n])}
     for name in fingerprint.undeclared(check.profile.matmul_input):
         if not open_:
             break
@@ -174,7 +176,7 @@ def _only(check: Check, program: Program, names: Iterable[str]) -> Program:
 
 
 def _native(
-    check: Check, program: Program, inputs: Tensors, narrowed: Narrowed = _as_it_is, partial: bool = False
+    check: Check, program: Program, inputs: Tensors, narrowed: fingerprint.Narrowed = _as_it_is, partial: bool = False
 ) -> dict[str, Tensor]:
     """Return the native results; none where PyTorch lacks a kernel for some dtype: legal runs make up for that."""
 

@@ -9,7 +9,8 @@ the error has
 equal terms, whose roundings drift, so the sum is also really run, in float32, in several orders: ascending, descending,
 shuffled, and in strides of 2 to 64, as lanes read it, and in the ways that the profile adds (profiled.py). The largest
 rms, as a fraction of the granted worst case, makes the noise of the whole step. Where the errors of a real run share
-their sign, so does the noise.
+their sign, so does the noise. Truncated operands and accumulators shrink all results alike, of either sign: with errors
+e of the exact sums s, the largest factor <e, s> / <s, s> of a declared way is one that coherent evaluations share.
 
 Softmax and its relatives are no bare sums: from their grant only the part (n - 1) u that belongs to the sum, and the
 rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s). Their derivatives are
@@ -51,11 +52,13 @@ class Noise:
         amplitude: of the shape of the result; at most the step's grant.
         accumulated: True where the step is a sum, whose errors average out in themselves.
         coherent: True where all elements err to the same side.
+        factor: by how much the declared arithmetic moves all elements in proportion to their size.
     """
 
     amplitude: Tensor
     accumulated: bool = False
     coherent: bool = False
+    factor: float = 0.0
 
 
 def noise_of(
@@ -82,24 +85,33 @@ def noise_of(
     terms = summed_by(step, operands, local, output)
     if terms.values.shape[1] < 2:
         return Noise(bound)
-    share, coherent = _share(terms, taken(bound, terms.index), local)
-    return Noise(bound * min(1.0, share), True, coherent)
+    share, coherent, factor = _share(terms, taken(bound, terms.index), local)
+    return Noise(bound * min(1.0, share), True, coherent, factor)
 
 
-def _share(terms: Terms, bound: Tensor, local: Local) -> tuple[float, bool]:
-    """Return sqrt(3) rms / grant (an amplitude of uniform noise), and whether the errors drift to one side."""
+def _share(terms: Terms, bound: Tensor, local: Local) -> tuple[float, bool, float]:
+    """Return sqrt(3) rms / grant (an amplitude of uniform noise), whether the errors drift to one side, the factor."""
     usable = (bound > 0) & terms.values.isfinite().all(1)
     if not bool(usable.any()):
-        return 1.0, False
+        return 1.0, False, 0.0
     values, bound = terms.values[usable], bound[usable]
     read = None if terms.read is None else terms.read[usable]
     worst, coherent = _rms(_modelled(values, terms, local) / bound), False
-    for error in itertools.chain(_measured(values, terms, local), _declared(values, read, terms, local)):
+    declared = list(_declared(values, read, terms, local))
+    for error in itertools.chain(_measured(values, terms, local), declared):
         relative = error / bound
         rms = _rms(relative)
         if rms > worst:
             worst, coherent = rms, abs(float(relative.mean())) > _DRIFT * rms
-    return math.sqrt(3) * worst, coherent
+    exact = values.sum(1) / terms.divisor
+    return math.sqrt(3) * worst, coherent, max((_common(error, exact) for error in declared), default=0.0)
+
+
+def _common(errors: Tensor, exact: Tensor) -> float:
+    """Return the factor by which errors follow the exact sums, 0 where these are zero."""
+    size = exact.abs().max()
+    unit = exact / size
+    return abs(float((errors / size * unit).sum() / unit.square().sum())) if 0 < float(size) < math.inf else 0.0
 
 
 def _rms(errors: Tensor) -> float:
@@ -127,11 +139,11 @@ def _measured(values: Tensor, terms: Terms, local: Local) -> Iterator[Tensor]:
 
 
 def _declared(values: Tensor, read: Tensor | None, terms: Terms, local: Local) -> Iterator[Tensor]:
-    """Yield the errors of real sums in the ways that the profile adds to float32."""
-    if local.compute is torch.float32:
-        exact = values.sum(1)
-        for total in profiled.sums(values, read, local, products=terms.products):
-            yield (total.to(torch.float32).to(local.dtype).double() - exact) / terms.divisor
+    """Yield the errors of real sums in the ways that the profile adds to the compute format."""
+    exact, flushes = values.sum(1), local.flushes
+    for total in profiled.sums(values, read, local, products=terms.products):
+        stored = total.to(local.compute).to(local.dtype)
+        yield ((profiled.without_subnormals(stored) if flushes else stored).double() - exact) / terms.divisor
 
 
 def _orders(n: int) -> Iterator[np.ndarray]:

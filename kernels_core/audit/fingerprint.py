@@ -10,19 +10,24 @@ Errors that have nothing to do with d give rms(e - d)^2 = rms(e)^2 + rms(d)^2: t
 the cosine of e and d over n elements must exceed 0.968; over 64 independent ones that has a probability below 1e-38.
 Elements that err alike, as those of constant inputs do, are one coincidence and not many: the means are subtracted, and
 only where at least 64 errors differ, by more than 2^-10 of their rms, is anything concluded.
+
+Formats whose operands the profile declares are tried first, in the operations for which it does: float16 rounds as TF32
+does to nearest, within its range, and a kernel whose errors the declared operands explain shows no other format.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
 from kernels_core.audit.sample import Sample
-from kernels_core.audit.terms import ACCUMULATING
+from kernels_core.audit.terms import ACCUMULATING, CONVOLUTIONS, PRODUCTS
+from kernels_core.profiles import Profile
 
 Tensor = torch.Tensor
+Narrowed = Callable[[str, Tensor], Tensor]
 INDEPENDENT = 64
 EXPLAINED = 4.0  # factor by which the foreseen errors must reduce the kernel's
 
@@ -51,11 +56,18 @@ def undeclared(matmul_input: str) -> list[str]:
     return list(FORMATS)[_DECLARED[matmul_input] :]
 
 
-def narrowed(name: str) -> Callable[[str, Tensor], Tensor]:
-    """Return a function of (operation, operand) that rounds float32 operands of sums and products to this format."""
+def declared(profile: Profile) -> list[Narrowed]:
+    """Return the ways to read operands of products and convolutions that a profile declares, as `narrowed` does."""
+    everywhere, name = profile.matmul_input, profile.matmul_input or profile.convolution_input
+    operations = PRODUCTS if everywhere else CONVOLUTIONS
+    return [narrowed(known, operations) for known in FORMATS if name and known.startswith(name)]
+
+
+def narrowed(name: str, operations: Collection[str] = ACCUMULATING) -> Narrowed:
+    """Return a function of (operation, operand) that rounds float32 operands of these operations to a format."""
 
     def rounded(operation: str, operand: Tensor) -> Tensor:
-        return FORMATS[name](operand) if operation in ACCUMULATING and operand.dtype is torch.float32 else operand
+        return FORMATS[name](operand) if operation in operations and operand.dtype is torch.float32 else operand
 
     return rounded
 

@@ -8,7 +8,9 @@ whether the actual operands happen to round: a constant, an integer or a single 
     independent    each element moves by U(-1, 1) of its grant
     coherent       all elements of a step move by one and the same part in [1/2, 1], of either sign: a formula that is
                    always a little high, or equal inputs that all round alike; a sum by a rounding of its accumulator's
-                   format, as a factor 1 / n or alpha makes it
+                   format, as a factor 1 / n or alpha makes it, or by the factor that the profile's arithmetic shows
+
+Inputs move too where the profile lets subnormal ones be read as zero.
 
 Source: Parker, Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic, 1997.
 """
@@ -25,6 +27,7 @@ from kernels_core.audit.native import by_output, walk
 from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.filter.arithmetic import Arithmetic, Local
 from kernels_core.filter.evaluation import evaluate_step
+from kernels_core.filter.flushing import flushed
 from kernels_core.filter.tiles import Run
 from kernels_core.profiles import Profile
 from kernels_core.program import Program, Ref, Step
@@ -67,7 +70,7 @@ class Evaluation:
 
     def evaluate(self, program: Program, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, in float64."""
-        given = {name: exactly(value) for name, value in inputs.items()}
+        given = {name: self._as_read(value) for name, value in inputs.items()}
         constants = {Ref(number): exactly(tensor) for number, tensor in program.constants.items()}
 
         def apply(run: Run, values: Mapping[Ref, Any], wanted: set[Ref]) -> dict[Ref, Any]:
@@ -79,6 +82,14 @@ class Evaluation:
         with torch.no_grad():
             found = walk(program, given, apply)
         return {name: value.mid for name, value in found.items()}
+
+    def _as_read(self, tensor: torch.Tensor) -> Enclosure:
+        """Return an input, subnormal values moved by a part of themselves where they may be flushed."""
+        value = exactly(tensor)
+        if not value.floating or not self.arithmetic.profile.flush_subnormals:
+            return value
+        lost = flushed(value, tensor.dtype).bound_or_zero()
+        return Enclosure(value.mid + self._part(value.mid, self.coherent) * lost)
 
     def _moved(
         self, step: Step, value: Enclosure | None, operands: Mapping[Ref, Enclosure], output: int
@@ -92,7 +103,8 @@ class Evaluation:
         part = self._part(mid, noise.coherent or (self.coherent and not noise.accumulated))
         moved = mid + part * noise.amplitude
         if self.coherent and noise.accumulated:
-            moved = moved + self._part(mid, True) * (Local(self.arithmetic, step).u_acc * mid)
+            factor = max(Local(self.arithmetic, step).u_acc, noise.factor)
+            moved = moved + self._part(mid, True) * (factor * mid)
         return Enclosure(torch.where(moved.isfinite(), moved, mid))
 
     def _part(self, like: torch.Tensor, coherent: bool) -> torch.Tensor:

@@ -39,7 +39,7 @@ class Terms:
 
 def summed_by(step: Step, operands: Sequence[Tensor], local: Local, output: int) -> Terms:
     """Return some of the sums of one result of a step, whose name is one of `ACCUMULATING` or `BACKWARD`."""
-    if step.name in _CONVOLUTIONS:
+    if step.name in CONVOLUTIONS:
         return _convolved(step, operands, local, output)
     return (_derived if step.name in BACKWARD else _TERMS[step.name])(step, operands, local)
 
@@ -103,13 +103,16 @@ _TERMS: Mapping[str, Callable[[Step, Sequence[Tensor], Local], Terms]] = {
     ),
 }
 
-_CONVOLUTIONS = ("aten.convolution.default", "aten.convolution_backward.default")
-ACCUMULATING = frozenset({*_TERMS, *_CONVOLUTIONS})
+CONVOLUTIONS = frozenset({"aten.convolution.default", "aten.convolution_backward.default"})
+ACCUMULATING = CONVOLUTIONS | _TERMS.keys()
+PRODUCTS = CONVOLUTIONS | {name for name, terms in _TERMS.items() if terms is _product}
 
 
-def _read_as(local: Local) -> str:
+def _read_as(local: Local, *, convolution: bool = False) -> str:
     """Return the format that the profile lets float32 operands of products be read in, "" for their own."""
     name = local.profile.matmul_input if local.profile is not None else ""
+    if local.profile is not None and convolution:
+        name = name or local.profile.convolution_input
     return name if local.step.operand_metas[-1].dtype.itemsize >= 4 else ""
 
 
@@ -124,7 +127,7 @@ def _convolved(step: Step, operands: Sequence[Tensor], local: Local, output: int
     factors = [values for values in needed if values.shape[1]][:2]
     if len(factors) == 1:
         return Terms(factors[0], index)
-    terms, name = [factors[0] * factors[1]], _read_as(local)
+    terms, name = [factors[0] * factors[1]], _read_as(local, convolution=True)
     if name:
         terms.append(narrowed(factors[0], name) * narrowed(factors[1], name))
     if len(needed) == 3 and needed[2].shape[1] == 1 and "backward" not in step.name:
