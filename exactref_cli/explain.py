@@ -126,7 +126,7 @@ def _inputs(case: Case, drawn: Drawn, check: Check) -> Iterator[Tensor]:
     names = zip(tracing.named_tensors(drawn.values), check.tensors.items(), strict=True)
     for name, (known, tensor) in names:
         values = made_of(given[name], smallest) if name in given else _origin(case)
-        yield Tensor(name, tuple(tensor.shape), _dtype(tensor), "input", values, known in check.wrt)
+        yield Tensor(name, tuple(tensor.shape), _dtype(tensor), "input", values, known in check.asked)
 
 
 def made_of(given: TensorInput, smallest: int) -> str:

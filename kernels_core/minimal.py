@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from kernels_core.eight_bits import equal, widened
 from kernels_core.errors import ExactRefError
 from kernels_core.report import Report, TensorReport, Verdict
 from kernels_core.tracing.arguments import named_tensors, with_tensors
@@ -92,11 +93,12 @@ def _cuts(tensors: Mapping[str, Tensor], size: int, smaller: int) -> Iterator[di
 
 
 def _plainer(tensor: Tensor) -> Iterator[Tensor]:
-    if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+    wide = widened(tensor)
+    if not tensor.is_floating_point() or not bool(wide.isfinite().all()):
         return
-    for candidate in (torch.ones_like(tensor), tensor.round(), (tensor * 4).round() / 4, _digits(tensor, 3)):
-        if not torch.equal(candidate, tensor):
-            yield candidate
+    for candidate in (torch.ones_like(wide), wide.round(), (wide * 4).round() / 4, _digits(wide, 3)):
+        if not equal(plain := candidate.to(tensor.dtype), tensor):
+            yield plain
 
 
 def _digits(tensor: Tensor, digits: int) -> Tensor:

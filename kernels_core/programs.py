@@ -30,7 +30,7 @@ class Programs:
         reference: with its declared backward, where it has one.
         arguments: of the reference, by name.
         tensors: among them, by name ("x[0]" in a list).
-        wrt: names of those that are differentiated.
+        asked: names of those whose gradient is asked for.
     """
 
     def __init__(self, reference: Reference, arguments: Mapping[str, Any], wrt: Sequence[str] | None) -> None:
@@ -45,7 +45,12 @@ class Programs:
             if tensor.is_meta or tensor.dtype is torch.complex32:
                 kind = "meta" if tensor.is_meta else str(tensor.dtype).removeprefix("torch.")
                 raise UsageError(f"{name}: {kind} tensors are not supported\ngive others")
-        self.wrt = self._differentiated(wrt)
+        self.asked = self._differentiated(wrt)
+
+    @functools.cached_property
+    def wrt(self) -> list[str]:
+        """Names of the inputs that are differentiated: none where no output is floating, as those of a quantiser."""
+        return self.asked if self.cotangents else []
 
     def _differentiated(self, wrt: Sequence[str] | None) -> list[str]:
         floating = [name for name, t in self.tensors.items() if differentiable(t.dtype)]
@@ -70,6 +75,8 @@ class Programs:
     @functools.cached_property
     def joint(self) -> Program:
         """The program of outputs and gradients."""
+        if not self.wrt:
+            return self.forward
         with _named(self.reference.name):
             return derivatives.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
 

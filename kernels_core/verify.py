@@ -42,7 +42,7 @@ from kernels_core.report import (
 )
 from kernels_core.rows import rows_of
 from kernels_core.tracing import trace as tracing
-from kernels_core.tracing.complex_parts import returned_apart
+from kernels_core.tracing.complex_parts import differentiable, returned_apart
 from kernels_core.weakest.rows import consistent
 
 __all__ = ["assert_covered", "check", "prepared", "summary", "verify", "with_parameters"]
@@ -151,6 +151,8 @@ def _call(function: Callable[..., Any], inputs: Mapping[str, Any], check: Check,
     cut = _declared_constant(outputs, marked, check)
     upstream = [g * 0 if n in cut else g for n, g in zip(check.cotangents, upstream, strict=False)]
     notes = tuple(f"{name} is marked non-differentiable: its upstream gradient counts as zero" for name in cut)
+    if not check.cotangents and any(differentiable(t.dtype) for t in check.tensors.values()):
+        notes += ("no gradients: no output is floating",)
     if gradients is None:
         notes += ("gradients not checked: an output has another shape",)
     return _Call(function, inputs, check, upstream, outputs, gradients, notes)
@@ -242,6 +244,6 @@ def _inputs(check: Check) -> Iterator[InputReport]:
         for path, leaf in pytree.tree_flatten_with_path(value, is_leaf=lambda x: x is None)[0]:
             label = name + pytree.keystr(path)
             if isinstance(leaf, Tensor):
-                yield InputReport(label, f"{str(leaf.dtype)[6:]}{list(leaf.shape)}", label in check.wrt)
+                yield InputReport(label, f"{str(leaf.dtype)[6:]}{list(leaf.shape)}", label in check.asked)
             else:
                 yield InputReport(label, repr(leaf)[:80], False)

@@ -181,6 +181,6 @@ def _softmax_backward(step: Step, operands: Sequence[Tensor], bound: Tensor, loc
         return bound
     grown, weight = (local.dot_error(n), p.abs()) if terms.products else (local.sum_error(n), p.exp())
     granted = softmax_terms(step, operands).abs().sum(int(step.args[2]), keepdim=True) * grown
-    share, _ = _share(terms, taken(granted, terms.index), local)
+    share, *_ = _share(terms, taken(granted, terms.index), local)
     spared = weight * granted * (1 - min(1.0, share))
     return torch.where(spared.isfinite(), bound - spared, bound).clamp_(min=0.0)

@@ -14,6 +14,7 @@ import torch
 from kernels_core.battery.item import Finding
 from kernels_core.battery.subject import Subject
 from kernels_core.coverage import Element
+from kernels_core.eight_bits import widened
 from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.reference import Result
 from kernels_core.report import Outcome
@@ -126,6 +127,7 @@ def same_bits(first: Tensor, second: Tensor) -> bool:
         return False
     if first.is_complex():  # in parts: PyTorch compares no complex32
         return all(same_bits(a, b) for a, b in zip(parts_of(first), parts_of(second), strict=True))
+    first, second = widened(first), widened(second)
     if torch.equal(first, second):  # equal values; -0.0 and 0.0 are the same value
         return True
     if not first.dtype.is_floating_point or not bool((nan := first.isnan()).any()):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from kernels_core.diagnosis.evidence import Candidate, Evidence, Hypothesis
+from kernels_core.eight_bits import equal, widened
 from kernels_core.errors import ExactRefError
 from kernels_core.tracing.arguments import with_tensors
 
@@ -29,7 +30,7 @@ def _stale(evidence: Evidence) -> Iterator[Candidate]:
     except Exception:  # the kernel refuses these inputs
         return
     moved = (admitted[name].mid - evidence.mid).abs() > admitted[name].bound_or_zero() + evidence.bound
-    if returned is not None and torch.equal(returned, evidence.actual) and bool(moved.any()):
+    if returned is not None and equal(returned, evidence.actual) and bool(moved.any()):
         yield Candidate("stale: {count} the same, bit for bit, for other inputs: kept from an earlier call",
                         evidence.value, torch.zeros_like(evidence.mid), known=torch.inf)  # fmt: skip
 
@@ -51,8 +52,8 @@ def _depends_on_calls(evidence: Evidence) -> Iterator[Candidate]:
 
 def other_values(tensor: Tensor) -> Tensor:
     """Return other values of the same kind: the elements in reverse order, floating ones halved."""
-    turned = tensor.reshape(-1).flip(0).reshape(tensor.shape)
-    return turned / 2 if tensor.is_floating_point() else turned
+    turned = widened(tensor).reshape(-1).flip(0).reshape(tensor.shape)
+    return (turned / 2 if tensor.is_floating_point() else turned).to(tensor.dtype)
 
 
 def _overwritten(evidence: Evidence) -> Iterator[Candidate]:
@@ -62,7 +63,7 @@ def _overwritten(evidence: Evidence) -> Iterator[Candidate]:
         return
     for name, tensor in setting.check.tensors.items():
         for other, value in _writable(evidence, tensor).items():
-            if torch.equal(value, tensor):
+            if equal(value, tensor):
                 continue
             placed = with_tensors(setting.check.arguments, {name: value})
             admitted = setting.admits(("overwritten", name, other), arguments=placed)

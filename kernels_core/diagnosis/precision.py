@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from kernels_core.diagnosis.evidence import Candidate, Evidence, Hypothesis, Setting
+from kernels_core.eight_bits import equal
 from kernels_core.formats import BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, FLOAT32, Format, format_of
 from kernels_core.formats import round_to_nearest as rounded
 from kernels_core.tracing.arguments import cotangent_name, with_tensors
@@ -69,7 +70,7 @@ def _with_rounded(
     if setting is None:
         return
     narrow = {name: _narrowed(given[name], fmt, truncated) for name in names}
-    if all(torch.equal(narrow[name], given[name]) for name in names):
+    if all(equal(narrow[name], given[name]) for name in names):
         return
     arguments = with_tensors(setting.check.arguments, narrow)
     names_of = [cotangent_name(n) for n in setting.check.cotangents]
@@ -78,7 +79,7 @@ def _with_rounded(
     if admitted is not None:
         found = admitted[evidence.result.name]
         how = f"{fmt.name}{' by truncation' if truncated else ''}"
-        if fmt is FLOAT16 and all(torch.equal(narrow[n], _narrowed(given[n], TF32, False)) for n in names):
+        if fmt is FLOAT16 and all(equal(narrow[n], _narrowed(given[n], TF32, False)) for n in names):
             how += " or tf32, which is the same for these values"
         sentence = f"{PREFIX}: {{count}} those of {' and '.join(names)} rounded to {how}"
         yield Candidate(sentence, found.mid, found.bound_or_zero())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from kernels_core.diagnosis.evidence import Candidate, Evidence, Hypothesis, Setting
+from kernels_core.eight_bits import equal
 from kernels_core.tracing.arguments import cotangent_name
 
 Tensor = torch.Tensor
@@ -14,7 +15,7 @@ Tensor = torch.Tensor
 
 def _candidates(evidence: Evidence, sentence: str, key: str, replaced: list[Tensor]) -> Iterator[Candidate]:
     setting = evidence.setting
-    if setting is None or all(torch.equal(a, b) for a, b in zip(replaced, setting.upstream, strict=True)):
+    if setting is None or all(equal(a, b) for a, b in zip(replaced, setting.upstream, strict=True)):
         return
     admitted = setting.admits(("upstream", key), upstream=replaced)
     if admitted is not None:
@@ -54,7 +55,7 @@ def _one_number(evidence: Evidence) -> Iterator[Candidate]:
         return
     _, name, upstream = given
     ways: dict[str, Callable[[Tensor], Tensor]] = {
-        "first element": lambda g: g.reshape(-1)[:1].sum().expand(g.shape),
+        "first element": lambda g: g.reshape(-1)[:1].double().sum().to(g.dtype).expand(g.shape),
         "sum": lambda g: g.double().sum().to(g.dtype).expand(g.shape),
         "mean": lambda g: g.double().mean().to(g.dtype).expand(g.shape),
     }

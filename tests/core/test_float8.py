@@ -144,3 +144,61 @@ def test_the_exact_tier_evaluates_what_saturates(fmt: Format) -> None:
     assert exact[1] == 2
     top = fmt.max_finite if fmt.saturates else 3 * fmt.max_finite
     assert exact[[0, 2]].tolist() == [top + 1, 1 - top]
+
+
+def _faulty(damage, in_forward: bool) -> type[Function]:
+    """Return a float8 product with a damaged output, or a damaged first gradient."""
+
+    class Faulty(Product8):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            product = a.float() @ b.float()
+            return (damage(product) if in_forward else product).to(torch.bfloat16)
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            gradient = g.float() @ b.float().t()
+            return (gradient if in_forward else damage(gradient)).to(a.dtype), (a.float().t() @ g.float()).to(b.dtype)
+
+    return Faulty
+
+
+FAULTS = {
+    "doubled": lambda t: t * 2,
+    "reversed": lambda t: t.flip(-1),
+    "shifted": lambda t: t.roll(1, 0),
+    "zero": torch.zeros_like,
+    "last row left": lambda t: torch.cat([t[:-1], torch.zeros_like(t[-1:])]),
+    "NaN": lambda t: t / 0 * 0,
+}
+
+
+@each_float8
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_product_of_float8_is_diagnosed(fault: str, fmt: Format) -> None:
+    """PyTorch neither compares nor moves 8-bit floats, which hypotheses about inputs and upstream gradients do."""
+    a, b = normal(6, 6).to(fmt.dtype), normal(6, 6, seed=1).to(fmt.dtype)
+    for in_forward in (True, False):
+        report = er.check(_faulty(FAULTS[fault], in_forward), (a, b), reference=Product8)
+        assert report.row("output" if in_forward else "grad_a").verdict is er.Verdict.VIOLATED
+
+
+@each_float8
+def test_a_wrong_gradient_for_a_float8_upstream_is_diagnosed(fmt: Format) -> None:
+
+    class Ignored(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return (x * x).to(fmt.dtype)
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * ctx.saved_tensors[0]
+
+    report = er.check(Ignored, (normal(6, 6),), reference=lambda x: (x * x).to(fmt.dtype))
+    failure = report.row("grad_x").failure
+    assert failure is not None
+    assert any("grad_output ignored" in line for line in failure.diagnosis)

@@ -132,3 +132,17 @@ def test_an_index_that_a_tie_leaves_free_may_be_any_of_the_tied_ones():
     for operation in (lambda x: torch.topk(x, 1).indices, lambda x: x.sort(-1).indices[:, -1:]):
         for index in (1, 2):
             assert er.reference(operation)(x).verdict(torch.tensor([[index]])).item() != Element.VIOLATED
+
+
+def quantize(x: Tensor, scale: Tensor) -> Tensor:
+    return torch.clamp(torch.round(x / scale), -128, 127).to(torch.int8)
+
+
+@pytest.mark.parametrize("battery", ["none", "all"])
+def test_nothing_is_differentiated_where_no_output_is_floating(battery):
+    x = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
+    report = er.check(quantize, (x, torch.tensor(0.05)), reference=quantize, battery=battery)
+    assert [row.name for row in report.tensors] == ["output"]
+    assert report.verdict is er.Verdict.COVERED
+    assert "no gradients: no output is floating" in report.notes
+    assert er.reference(quantize).backward(x, torch.tensor(0.05), ()) == {}
