@@ -84,7 +84,7 @@ def _caller_state_kept() -> Iterator[None]:
 def to_graph(function: Callable[..., Any], arguments: Groups, sources: dict[str, str],
              before: set[str]) -> torch.fx.GraphModule:  # fmt: skip
     """Return the traced graph without mutation; `sources` and `before` are kept in step with its node names."""
-    graph = traced(function, arguments)
+    graph = without_mutation(traced(function, arguments), arguments, sources, before)
     if has_complex(graph):
         with light_pairs():
             graph = _followed(RealFollower(graph), arguments, sources, before)

@@ -47,6 +47,17 @@ def test_a_filter_in_the_frequency_domain_covers_eager_kernels() -> None:
     )
 
 
+def test_derivatives_that_write_in_place_stand_beside_a_fourier_transform() -> None:
+    torch.manual_seed(2)
+    check_rule(
+        lambda x, y: torch.nn.functional.cosine_similarity(torch.fft.fft(x).real, y, dim=-1),
+        [torch.randn(2, 6), torch.randn(2, 6)],
+        [torch.float32],
+        planted_ulp=1024,
+        caught=0.5,
+    )
+
+
 def test_a_complex_operation_without_a_real_form_is_named() -> None:
     x = torch.randn(3, 3, 2)
     with pytest.raises(TraceError, match="linalg"):
