@@ -12,6 +12,11 @@ rms, as a fraction of the granted worst case, makes the noise of the whole step.
 their sign, so does the noise. Truncated operands and accumulators shrink all results alike, of either sign: with errors
 e of the exact sums s, the largest factor <e, s> / <s, s> of a declared way is one that coherent evaluations share.
 
+The sums of a step may be of different kinds: one column among many that are centred has a mean, and its partial sums,
+with a sequential run's errors, are sqrt(n) times as large as those of the others. So the noise of each sum is at least
+sqrt(3) times its own rms by the formula above, the partial sums of a product being taken after each quarter of its
+terms. Where none are at hand (convolutions) all terms are taken for s / n: p_k = k s / n, u / sqrt(3) |s| sqrt(n / 3).
+
 Softmax and its relatives are no bare sums: from their grant only the part (n - 1) u that belongs to the sum, and the
 rescalings of a streaming pass, shrink to their square roots (all terms are positive, p_k <= s). Their derivatives are
 p (g - t) with t = sum g p, and g - p t with t = sum g: of their grant the part |p| D, D that of t, shrinks to |p| times
@@ -85,8 +90,21 @@ def noise_of(
     terms = summed_by(step, operands, local, output)
     if terms.values.shape[1] < 2:
         return Noise(bound)
-    share, coherent, factor = _share(terms, taken(bound, terms.index), local)
-    return Noise(bound * min(1.0, share), True, coherent, factor)
+    amplitude, coherent, factor = _of_sums(bound, value.mid, terms, local)
+    return Noise(amplitude, True, coherent, factor)
+
+
+def _of_sums(granted: Tensor, total: Tensor, terms: Terms, local: Local) -> tuple[Tensor, bool, float]:
+    """Return the noise of all sums, of the shape of their grants, whether errors drift to one side, and the factor."""
+    share, coherent, factor = _share(terms, taken(granted, terms.index), local)
+    n, partial = terms.values.shape[1], terms.partial
+    if partial is None:
+        own = total.abs() * math.sqrt(n / 3)
+    else:
+        squares = torch.maximum(partial.square().sum(1), (partial[:, -1:] - partial).square().sum(1))
+        own = squares.mul_(n / partial.shape[1]).sqrt_().reshape(granted.shape) / terms.divisor
+    own = own.mul_(local.u_sum).nan_to_num_(nan=0.0)
+    return torch.minimum(granted, torch.maximum(granted * share, own)), coherent, factor
 
 
 def _share(terms: Terms, bound: Tensor, local: Local) -> tuple[float, bool, float]:
@@ -181,6 +199,6 @@ def _softmax_backward(step: Step, operands: Sequence[Tensor], bound: Tensor, loc
         return bound
     grown, weight = (local.dot_error(n), p.abs()) if terms.products else (local.sum_error(n), p.exp())
     granted = softmax_terms(step, operands).abs().sum(int(step.args[2]), keepdim=True) * grown
-    share, *_ = _share(terms, taken(granted, terms.index), local)
-    spared = weight * granted * (1 - min(1.0, share))
+    noise, *_ = _of_sums(granted, granted, terms, local)
+    spared = weight * (granted - noise)
     return torch.where(spared.isfinite(), bound - spared, bound).clamp_(min=0.0)

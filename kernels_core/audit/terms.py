@@ -28,13 +28,20 @@ Tensor = torch.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """Some of a step's sums: the terms, float64 [sums, n], which results they are, and what the sum is divided by."""
+    """Some of a step's sums: the terms, float64 [sums, n], which results they are, and what the sum is divided by.
+
+    Attributes:
+        partial: partial sums of all results, [all sums, places], after each term or at places at equal distances; None
+            where they are not at hand.
+        read: `values` of operands as the profile lets a kernel read them.
+    """
 
     values: Tensor
     index: Tensor
     divisor: float = 1.0
     products: bool = False
-    read: Tensor | None = None  # `values` of operands as the profile lets a kernel read them
+    read: Tensor | None = None
+    partial: Tensor | None = None
 
 
 def summed_by(step: Step, operands: Sequence[Tensor], local: Local, output: int) -> Terms:
@@ -53,7 +60,7 @@ def softmax_terms(step: Step, operands: Sequence[Tensor]) -> Tensor:
 def _derived(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
     rows = softmax_terms(step, operands).movedim(int(step.args[2]), -1).flatten(end_dim=-2)
     index = _picked(rows.shape[0], rows.shape[1], rows.device)
-    return Terms(rows[index], index, products=step.name == SOFTMAX_BACKWARD)
+    return Terms(rows[index], index, products=step.name == SOFTMAX_BACKWARD, partial=rows.cumsum(1))
 
 
 def _picked(sums: int, n: int, device: torch.device) -> Tensor:
@@ -68,7 +75,7 @@ def _reduced(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
     sums, n = (math.prod(values.shape[d] for d in part) for part in (kept, dims))
     rows = values.permute(*kept, *dims).reshape(sums, n)
     index = _picked(sums, n, rows.device)
-    return Terms(rows[index], index, n if "mean" in step.name else 1.0)
+    return Terms(rows[index], index, n if "mean" in step.name else 1.0, partial=rows.cumsum(1))
 
 
 def _product(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
@@ -82,14 +89,21 @@ def _product(step: Step, operands: Sequence[Tensor], local: Local) -> Terms:
     lead, row, column = places[:-2], places[-2], places[-1]
     alpha = float(step.kwargs.get("alpha", 1))
     left, right = a[tuple([*lead, row])], b.transpose(-1, -2)[tuple([*lead, column])]
-    terms = [left * right * alpha]
+    terms, partial = [left * right * alpha], _partial_products(a, b) * alpha
     name = _read_as(local)
     if name:
         terms.append(narrowed(left, name) * narrowed(right, name) * alpha)
     if summand:
         extra = taken(summand[0].expand(step.shape), index) * float(step.kwargs.get("beta", 1))
         terms = [torch.cat([extra.unsqueeze(1), part], 1) for part in terms]
-    return Terms(terms[0], index, products=True, read=terms[-1] if name else None)
+        partial += summand[0].expand(step.shape).reshape(-1, 1) * float(step.kwargs.get("beta", 1))
+    return Terms(terms[0], index, products=True, read=terms[-1] if name else None, partial=partial)
+
+
+def _partial_products(a: Tensor, b: Tensor) -> Tensor:
+    """Return the partial sums of a @ b after each quarter of the terms, [results, 4]."""
+    quarters = zip(a.tensor_split(4, -1), b.tensor_split(4, -2), strict=True)
+    return torch.stack([left @ right for left, right in quarters], -1).reshape(-1, 4).cumsum(1)
 
 
 SOFTMAX_BACKWARD = "aten._softmax_backward_data.default"

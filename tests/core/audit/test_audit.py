@@ -230,3 +230,34 @@ def test_audit_compares_with_legal_runs_where_native_shows_a_loss() -> None:
         assert row.precision.bits_lost < 1
         assert row.precision.legal_rms is not None
         assert row.precision.native_rms * 8 < row.precision.legal_rms
+
+
+def in_sequence(x: Tensor) -> Tensor:
+    return torch.from_numpy(np.add.accumulate(x.numpy(), axis=0)[-1].copy())
+
+
+@pytest.mark.parametrize(("terms", "sums", "place", "shift"), [
+    (1 << 16, 24, 1, lambda k: 3.0),
+    (1 << 15, 48, 4, lambda k: 3.0 - 6.0 * (k < 1 << 14)),
+])  # fmt: skip
+def test_one_sum_of_another_kind_than_the_sampled_ones_is_covered_in_sequence(
+    terms: int, sums: int, place: int, shift: Callable[[Tensor], Tensor]
+) -> None:
+    """Its partial sums grow like k where those of the centred ones grow like sqrt(k)."""
+    x = seeded(terms, sums)
+    x[:, place] += shift(torch.arange(terms))
+    (row,) = verify(in_sequence, {"x": x}, reference=lambda x: x.sum(0), wrt=[]).tensors
+    assert row.verdict is Verdict.COVERED, row.note
+
+
+@pytest.mark.parametrize("shift", [lambda k: 3.0, lambda k: 3.0 - 6.0 * (k < 1 << 13)])
+def test_one_result_of_a_product_with_one_sign_is_covered_in_sequence(shift: Callable[[Tensor], Tensor]) -> None:
+    a, b = seeded(32, 1 << 14), seeded(1 << 14, 32, seed=1)
+    a[7] += 3
+    b[:, 9] += shift(torch.arange(1 << 14))
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        return torch.stack([in_sequence(a.T * b[:, n : n + 1]) for n in range(32)], 1)
+
+    (row,) = verify(kernel, {"a": a, "b": b}, reference=lambda a, b: a @ b, wrt=[]).tensors
+    assert row.verdict is Verdict.COVERED, row.note
