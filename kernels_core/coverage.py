@@ -33,7 +33,7 @@ from kernels_core.filter.threads import share
 from kernels_core.formats import Format, format_of, ulp
 from kernels_core.program import Program, Ref
 
-CHUNK = 1 << 16  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
+CHUNK = 1 << 17  # elements decided at a time: temporaries stay in the cache, verdicts do not depend on it
 # Where no error is above this part of its bound, all are covered whatever rad, a fraction of 2^-26 (filter/run.py), and
 # the float64 roundings of the comparison are.
 _CLEAR = 1 - 2.0**-10
@@ -79,9 +79,9 @@ class Figures:
 
 def _largest_ratio(so_far: float, top: torch.Tensor, bottom: torch.Tensor) -> float:
     """Return the larger of `so_far` and max(top / bottom), 0 / 0 and NaN counting as 0; divides where it may grow."""
-    if float(torch.sub(top, bottom, alpha=so_far).max()) <= 0:
+    if float(torch.sub(top, bottom, alpha=so_far).amax()) <= 0:
         return so_far
-    return max(so_far, float((top / bottom).nan_to_num_(nan=0.0, posinf=torch.inf).max()))
+    return max(so_far, float((top / bottom).nan_to_num_(nan=0.0, posinf=torch.inf).amax()))
 
 
 def decide(
@@ -104,14 +104,14 @@ def decide(
     """
     if not enclosure.floating:
         return _decide_integers(actual, enclosure)
-    verdict = torch.zeros(actual.numel(), dtype=torch.int8)
+    verdict = torch.from_numpy(np.zeros(actual.numel(), dtype=np.int8))  # zero memory of the system's, not touched yet
     value, mid = actual.reshape(-1), enclosure.mid.reshape(-1)
     bound = None if enclosure.bound is None else enclosure.bound.expand(enclosure.shape).reshape(-1)
     own = rad.expand(enclosure.shape).reshape(-1) if isinstance(rad, torch.Tensor) else rad
     low = None if enclosure.low is None else enclosure.low.expand(enclosure.shape).reshape(-1)
 
-    def work(starts: Iterator[int]) -> Figures:
-        seen = Figures()
+    def work(starts: Iterator[int]) -> tuple[Figures, bool]:
+        seen, covered = Figures(), True
         for start in starts:
             part = slice(start, start + CHUNK)
             allowed = None if bound is None else bound[part]
@@ -119,13 +119,14 @@ def decide(
             rest = None if low is None else low[part]
             found = _decide_part(value[part], mid[part], rest, allowed, rads, None if figures is None else seen)
             if found is not None:
-                verdict[part] = found
-        return seen
+                verdict[part], covered = found, False
+        return seen, covered
 
-    for seen in share(work, list(range(0, len(verdict), CHUNK)), mid.device):
-        if figures is not None:
-            figures.error_ulp, figures.used = max(figures.error_ulp, seen.error_ulp), max(figures.used, seen.used)
-    if source is None or not len(verdict) or not int(verdict.max()):
+    parts = share(work, list(range(0, len(verdict), CHUNK)), mid.device)
+    if figures is not None:
+        figures.error_ulp = max(figures.error_ulp, *(seen.error_ulp for seen, _ in parts))
+        figures.used = max(figures.used, *(seen.used for seen, _ in parts))
+    if source is None or all(covered for _, covered in parts):
         return verdict.reshape(actual.shape)
     waiting = torch.nonzero(verdict == Element.UNDECIDED).reshape(-1).numpy()
     if len(waiting):
@@ -154,7 +155,7 @@ def _decide_part(
     error = _error(actual.detach(), mid, low)
     allowed = torch.zeros_like(mid) if bound is None else bound
     if figures is not None:
-        finite = math.isfinite(float(error.sum()))
+        finite = math.isfinite(float(error.amax()))
         same = error if finite else torch.where(actual.to(torch.float64) == mid, 0.0, error)
         figures.see(same, mid, allowed, format_of(actual.dtype))
         if finite and figures.used <= _CLEAR and not isinstance(rad, torch.Tensor) and _constrains(allowed, actual):
@@ -165,7 +166,7 @@ def _decide_part(
         if not isinstance(rad, torch.Tensor)
         else error - (allowed - rad * _SLACK) / _SLACK
     )
-    if float(excess.max()) <= 0 and _constrains(allowed, actual):
+    if float(excess.amax()) <= 0 and _constrains(allowed, actual):
         return None
     value = actual.detach().to(torch.float64)
     return _decide_slowly(value, mid, low, allowed, rad, actual.dtype, error, excess <= 0).cpu()
@@ -173,7 +174,7 @@ def _decide_part(
 
 def _constrains(bound: torch.Tensor, actual: torch.Tensor) -> bool:
     """Return True where no bound is NaN, or so wide that it admits every finite value of the format."""
-    return float(bound.max()) < torch.finfo(actual.dtype).max
+    return float(bound.amax()) < torch.finfo(actual.dtype).max
 
 
 def _error(actual: torch.Tensor, mid: torch.Tensor, low: torch.Tensor | None) -> torch.Tensor:

@@ -87,13 +87,12 @@ class Result:
         actual = require_same_form(actual, self.meta.shape, self.meta.dtype, self.name).detach()
         actual = actual.to(self.enclosure.mid.device)
         verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
-        accepted = torch.zeros_like(verdict, dtype=torch.bool)
-        if self.kinks is not None:
-            rad = self.rad_abs() if self.kinks.rad is None else self.kinks.rad
-            there = decide(actual, self.kinks, rad, None, self.budget)
-            accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
-            verdict = torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8)
-        return verdict, accepted
+        if self.kinks is None:
+            return verdict, torch.from_numpy(np.zeros(verdict.shape, dtype=bool))
+        rad = self.rad_abs() if self.kinks.rad is None else self.kinks.rad
+        there = decide(actual, self.kinks, rad, None, self.budget)
+        accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
+        return torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8), accepted
 
     def rad_abs(self) -> Tensor:
         """Return the bound on |mid - exact| of each element as a tensor (the width of a kink is no error of ours)."""

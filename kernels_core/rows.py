@@ -87,9 +87,10 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Sett
     verdict, kinks = result.verdict_and_kinks(actual, figures)
     counts = (
         [int(torch.count_nonzero(verdict == element)) for element in Element]
-        if verdict.numel() and int(verdict.max())
+        if verdict.numel() and int(verdict.numpy().max())
         else [verdict.numel(), 0, 0, 0]
     )
+    accepted = 0 if result.kinks is None else int(torch.count_nonzero(kinks))
     failure = None
     if counts[Element.VIOLATED]:
         here = actual.detach().to(result.enclosure.mid.device)
@@ -97,7 +98,7 @@ def row(result: Result, actual: Tensor, kind: str, note: str = "", setting: Sett
     return TensorReport(
         name=result.name, kind=kind, shape=tuple(actual.shape), dtype=str(actual.dtype)[6:], elements=actual.numel(),
         covered=counts[Element.COVERED], violated=counts[Element.VIOLATED], undecided=counts[Element.UNDECIDED],
-        unconstrained=counts[Element.UNCONSTRAINED], kinks=int(torch.count_nonzero(kinks)),
+        unconstrained=counts[Element.UNCONSTRAINED], kinks=accepted,
         max_error_ulp=figures.error_ulp, bound_ulp=_median_ulp(result), used=figures.used, precision=None,
         verdict=_verdict(counts), failure=failure, note=note,
     )  # fmt: skip

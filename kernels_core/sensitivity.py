@@ -59,9 +59,12 @@ def sensitivity(result: Result) -> Sensitivity | None:
     def flagged(value: Tensor, limit: Tensor = bound) -> float:
         return _share((round_to_nearest(value, own) - mid).abs() > limit)
 
+    powers = torch.tensor([1 + 2.0**-k for k in POWERS], dtype=torch.float64, device=mid.device)
+    by_power = (round_to_nearest(mid * powers[:, None], own) - mid).abs() > bound
+
     return Sensitivity(
         rounding={fmt.name: flagged(round_to_nearest(mid, fmt)) for fmt in formats},
-        factors={k: flagged(mid * (1 + 2.0**-k)) for k in POWERS},
+        factors=dict(zip(POWERS, by_power.double().mean(1).tolist(), strict=True)),
         factor_1_001=flagged(mid * 1.001),
         zeroed=_share(mid.abs() > bound),
         swapped=flagged(neighbour, torch.minimum(bound, other)),

@@ -29,6 +29,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -38,18 +39,30 @@ from kernels_core.audit.sample import Sample
 from kernels_core.audit.stored import stored_in
 from kernels_core.audit.unrounded import Unrounded, without_last_casts
 from kernels_core.errors import ExactRefError
+from kernels_core.filter.threads import each
 from kernels_core.program import Program
 from kernels_core.reference import Check, Result
 from kernels_core.report import SUSPECT_BITS, Precision
 
+Outcome = TypeVar("Outcome")
 Tensor = torch.Tensor
 Tensors = Mapping[str, Tensor]
 Evaluate = Callable[[Program, Tensors], dict[str, Tensor]]
 
+SMALL = 1 << 15  # elements that one thread is as fast with
 FEW = 64  # elements: the native errors of fewer are no measure of anything
 CLEAR = 1.0  # bits lost that need no second look even then
 NEAR = 4.0  # bits lost against the native run, in any of the measures, from which legal runs are made as well
 RECOGNISABLE = 4.0  # bits lost against the native run that call for a fingerprint; orders of summation reach 3
+
+
+def for_each(tensors: Mapping[str, Tensor | Sample], function: Callable[[str], Outcome]) -> dict[str, Outcome]:
+    """Return what `function` makes of every name, each in a thread of its own where the tensors are not small."""
+    counts = [tensor.numel() if isinstance(tensor, Tensor) else tensor.count for tensor in tensors.values()]
+    if sum(counts) < SMALL:
+        return {name: function(name) for name in tensors}
+    device = next(t.device if isinstance(t, Tensor) else t.mid.device for t in tensors.values())
+    return dict(zip(tensors, each(function, list(tensors), device), strict=True))
 
 
 def _as_it_is(operation: str, operand: Tensor) -> Tensor:
@@ -67,7 +80,7 @@ def audit(
         results: what a kernel may return, by name.
         actual: what the kernel returned; every name is in `results`.
     """
-    taken = {name: Sample.of(results[name], value) for name, value in actual.items()}
+    taken = for_each(actual, lambda name: Sample.of(results[name], actual[name]))
     samples = {name: sample for name, sample in taken.items() if sample is not None}
     if not samples:
         return {}
@@ -76,7 +89,7 @@ def audit(
     program = check.joint if joint else check.forward
     shown_by = _native(check, program, inputs, partial=True)
     shown = _measured(samples, shown_by)
-    found = {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in samples.items()}
+    found = for_each(samples, lambda name: _precision(samples[name], shown.get(name, Measures()), None))
     stored = {
         name: stored_in(sample, shown_by[name], check.profile.accumulate)
         for name, sample in samples.items()
@@ -146,7 +159,8 @@ def _precision(sample: Sample, shown: Measures, legal_too: Measures | None) -> P
 
 
 def _measured(samples: Mapping[str, Sample], values: Tensors) -> dict[str, Measures]:
-    return {name: sample.measures(values[name]) for name, sample in samples.items() if name in values}
+    known = {name: sample for name, sample in samples.items() if name in values}
+    return for_each(known, lambda name: known[name].measures(values[name]))
 
 
 def _fingerprints(check: Check, program: Program, inputs: Tensors, samples: Mapping[str, Sample]) -> dict[str, str]:

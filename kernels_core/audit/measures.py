@@ -39,7 +39,7 @@ class Measures:
             return cls()
         length = float(exact.square().sum().sqrt())
         along = abs(float((errors * exact).sum())) / (math.sqrt(len(errors)) * length) if 0 < length < math.inf else 0.0
-        return cls(math.sqrt(float(errors.square().mean())), float(errors.abs().max()), along)
+        return cls(math.sqrt(float(errors.square().mean())), float(errors.abs().amax()), along)
 
     @classmethod
     def mean_square(cls, several: Sequence[Measures]) -> Measures:
@@ -59,7 +59,12 @@ class Measures:
 def different(errors: Tensor) -> int:
     """Return how many errors differ from each other by more than 2^-10 of their root mean square."""
     size = math.sqrt(float(errors.square().mean()))
-    return len(torch.unique(torch.round(errors * (2.0**10 / size)))) if size else 0
+    if not size:
+        return 0
+    place = torch.round(errors * (2.0**10 / size)).to(torch.int64)  # at most 2^10 sqrt(n) from zero
+    place -= int(place.amin())
+    met = place.new_zeros(int(place.amax()) + 1, dtype=torch.bool)
+    return int(torch.count_nonzero(met.index_fill_(0, place, True)))
 
 
 def bits(own: float, known: float, *, settled: bool) -> float:

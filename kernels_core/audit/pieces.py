@@ -13,6 +13,7 @@ import torch
 
 from kernels_core.audit.parts import Part, flat_range
 from kernels_core.audit.sample import spread
+from kernels_core.filter.threads import each
 from kernels_core.filter.tiles import Run, narrow_index, schedule
 from kernels_core.program import Program, Ref, Step
 
@@ -20,6 +21,7 @@ Tensor = torch.Tensor
 Index = tuple[slice, ...]
 Read = Callable[[str, Tensor], Tensor]
 
+_CPU = torch.device("cpu")
 SOME, SMALL = 32, 1 << 14  # pieces that stand for all of a run, and their number of elements
 _RESHAPES = frozenset(
     f"aten.{name}.default" for name in ("view", "_unsafe_view", "reshape", "view_copy", "_reshape_copy")
@@ -53,15 +55,20 @@ def whole(run: Run, values: Mapping[Ref, Tensor], read: Read, wanted: Collection
         read: what an operation reads in the place of an operand.
         wanted: results to return; steps that none of them needs are left out.
     """
+    if not wanted:
+        return {}
     found: dict[Ref, Tensor] = {}
     steps = _needed(run, wanted)
-    for piece in run.pieces() if wanted else ():
-        values_here = _piece(steps, piece, values, read)
-        for ref in wanted:
+
+    def put(piece: Index) -> None:
+        for ref, value in _piece(steps, piece, values, read, wanted).items():
             if ref not in found:
-                shape = (*run.lead, *values_here[ref].shape[len(run.lead) :])
-                found[ref] = values_here[ref].new_empty(shape)
-            found[ref][piece] = values_here[ref]
+                found[ref] = value.new_empty((*run.lead, *value.shape[len(run.lead) :]))
+            found[ref][piece] = value
+
+    first, *others = run.pieces()
+    put(first)
+    each(put, others, next(iter(found.values())).device)
     return found
 
 
@@ -70,8 +77,9 @@ def partly(run: Run, values: Mapping[Ref, Tensor], read: Read, wanted: Collectio
     pieces = list(run.pieces(SMALL))
     if len(pieces) <= 2 * SOME or not wanted:
         return dict(whole(run, values, read, wanted))
-    steps, taken = _needed(run, wanted), [pieces[i] for i in spread(len(pieces), torch.device("cpu"), SOME).tolist()]
-    found = [_piece(steps, piece, values, read) for piece in taken]
+    steps, taken = _needed(run, wanted), [pieces[i] for i in spread(len(pieces), _CPU, SOME).tolist()]
+    device = next((values[ref].device for step in steps for ref in step.operands if ref in values), _CPU)
+    found = each(lambda piece: _piece(steps, piece, values, read, wanted), taken, device)
     shapes = {ref: (*run.lead, *found[0][ref].shape[len(run.lead) :]) for ref in wanted}
     return {
         ref: Part([flat_range(piece, shape) for piece in taken], [values_here[ref] for values_here in found])
@@ -89,7 +97,10 @@ def _needed(run: Run, wanted: Collection[Ref]) -> list[Step]:
     return steps[::-1]
 
 
-def _piece(steps: Sequence[Step], piece: Index, values: Mapping[Ref, Tensor], read: Read) -> dict[Ref, Tensor]:
+def _piece(
+    steps: Sequence[Step], piece: Index, values: Mapping[Ref, Tensor], read: Read, wanted: Collection[Ref]
+) -> dict[Ref, Tensor]:
+    """Return the results that are wanted within one piece."""
     found: dict[Ref, Tensor] = {}
     box = tuple(part.stop - part.start for part in piece)
     for step in steps:
@@ -98,7 +109,7 @@ def _piece(steps: Sequence[Step], piece: Index, values: Mapping[Ref, Tensor], re
             for ref, meta in zip(step.operands, step.operand_metas, strict=True)
         ]
         found |= {Ref(step.number, output): value for output, value in enumerate(perform(step, operands, read, box))}
-    return found
+    return {ref: found[ref] for ref in wanted}
 
 
 def perform(step: Step, operands: list[Tensor], read: Read, box: tuple[int, ...] = ()) -> list[Any]:

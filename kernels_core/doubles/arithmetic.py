@@ -61,7 +61,7 @@ def multiply(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
 
 
 def _some_tiny(size: Tensor) -> bool:
-    return bool(size.numel()) and not float(size.min()) >= TINY  # also beside a NaN
+    return bool(size.numel()) and not float(size.amin()) >= TINY  # also beside a NaN
 
 
 def _with_underflow(rad: Tensor, size: Tensor, share: float, nonzero: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def fine(value: Any) -> DoubleDouble:
         )
     mid = value.mid.to(torch.float64)
     rad = zero if value.rad is None else value.rad
-    if value.mid.dtype is torch.int64 and mid.numel() and float(mid.abs().max()) > 2.0**53:
+    if value.mid.dtype is torch.int64 and mid.numel() and float(mid.abs().amax()) > 2.0**53:
         rad = torch.full_like(mid, torch.inf)
     return dataclasses.replace(exactly(mid), rad=rad)
 

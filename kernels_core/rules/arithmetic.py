@@ -63,7 +63,7 @@ def _number_rounding(value: float, dtype: torch.dtype, u: float, eta: float) -> 
 
 def integer_rounding(local: Local, value: torch.Tensor) -> float:
     """Return the largest rounding of these integers in the compute format: 0 up to 2^p, which it holds exactly."""
-    largest = float(value.abs().max()) if value.numel() and value.dtype is not torch.bool else 0.0
+    largest = float(value.abs().amax()) if value.numel() and value.dtype is not torch.bool else 0.0
     return 0.0 if largest * (local.u_acc - local.own) <= 1 else local.u_acc * largest * INFLATE
 
 
@@ -156,7 +156,7 @@ def multiply(local: Local, a: Any, b: Any) -> Enclosure:
 def exact_zeros(local: Local, value: Enclosure, *factors: tuple[Any, Any]) -> Enclosure:
     """Return the product with bound 0 where a factor is exactly zero and the others finite: nothing is rounded."""
     bound = value.bound_or_zero()
-    if not bound.numel() or float(bound.min()) > local.eta:  # a rounded zero grants just eta
+    if not bound.numel() or float(bound.amin()) > local.eta:  # a rounded zero grants just eta
         return value
     zero = value.mid == 0
     exact = torch.zeros_like(zero)
@@ -259,7 +259,7 @@ def factored(local: Local, a: Enclosure, *, compute: torch.dtype, roundings: int
     unit = roundings * own * (1 + roundings * own)  # (1 + u)^n - 1 <= n u (1 + n u) for n u <= 1
     grown = (1 + unit) * INFLATE
     bound = torch.add(a.bound, local.magnitude(a.mid), alpha=unit / (1 + unit)).mul_(grown)
-    if bound.numel() and float(a.bound.min()) == 0:
+    if bound.numel() and float(a.bound.amin()) == 0:
         bound = torch.where(a.bound == 0, 0.0, bound)
     return Enclosure(a.mid, bound if all_finite(bound) else torch.where(a.mid.isfinite(), bound, a.bound))
 

@@ -25,7 +25,7 @@ def cast(local: Local, a: Enclosure, *_: Any, **__: Any) -> Enclosure:
         return _to_integer(a, local.nominal)
     mid, bound = parts(a)
     if not source.is_floating_point:
-        held = not mid.numel() or float(mid.abs().max()) * (local.u - local.own) <= 1  # integers up to 2^p are exact
+        held = not mid.numel() or float(mid.abs().amax()) * (local.u - local.own) <= 1  # integers up to 2^p are exact
         return Enclosure(mid, bound) if held else local.rounded(mid, bound, subnormal=False)
     if local.arithmetic.float64 or not _narrows(source, local.nominal):
         return Enclosure(mid, bound)

@@ -82,7 +82,7 @@ def arange(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
     start, step = _range_ends(local.step)
     along = torch.arange(local.step.shape[0], dtype=torch.float64, device=_device(local, args, kwargs)) * step
     mid = along + start
-    largest = max(float(mid.abs().max()), float(along.abs().max())) if mid.numel() else 0.0
+    largest = max(float(mid.abs().amax()), float(along.abs().max())) if mid.numel() else 0.0
     if float(start).is_integer() and float(step).is_integer() and largest <= 1 / local.u:
         return Enclosure(mid)
     return Enclosure(

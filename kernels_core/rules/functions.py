@@ -38,7 +38,7 @@ def grown(slope: Tensor, reach: Tensor, rate: float) -> Tensor:
 
     For t = rate reach <= 2^-6, (exp(t) - 1) / t <= 1 + t, since exp(t) <= 1 + t + t^2 there.
     """
-    small = float(reach.max()) * rate <= 2.0**-6 if reach.numel() else True
+    small = float(reach.amax()) * rate <= 2.0**-6 if reach.numel() else True
     if small:
         return slope.mul_((reach * (rate * _OWN)).add_(_OWN)).mul_(reach)
     return slope.mul_(torch.expm1(reach * rate) * (_OWN / rate))

@@ -143,4 +143,4 @@ def _largest(mid: torch.Tensor | None, bound: torch.Tensor | None, s: float, t: 
     """Return an upper bound of the largest entry, NaN where an entry is NaN."""
     low, high = (0.0, 0.0) if mid is None else (float(end) for end in mid.aminmax())
     largest = s * max(-low, high) if low == low else low
-    return largest if bound is None else largest + t * float(bound.max())
+    return largest if bound is None else largest + t * float(bound.amax())

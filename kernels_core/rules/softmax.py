@@ -102,7 +102,7 @@ def _row(local: Local, a: Enclosure, p: torch.Tensor, dims: tuple[int, ...]) -> 
     widest = a.bound.amax(dims, keepdim=True)
     moved = (p * a.bound).nan_to_num_(nan=0.0, posinf=torch.inf).sum(dims, keepdim=True)
     moved = moved.mul_(1 + v).add_((widest + math.log(n)) * v).mul_(_phi(widest * (1 + 2 * v) + _UNDERFLOW * v))
-    wide = not float(widest.max()) <= 1
+    wide = not float(widest.amax()) <= 1
     if wide:
         slowly, reach = _moved_far(a, p, dims, top, widest, v)
         moved, widest = torch.where(widest > 1, slowly, moved), torch.where(widest > 1, reach, widest)
@@ -138,35 +138,45 @@ def softmax(local: Local, a: Enclosure, dim: int, half_to_float: bool = False) -
     division = (2 * local.ulp("division") + 4) * u
     shared = (_top_rounding(row, u) + (row.denominator + lse_form + division)).mul_(_MORE)
     if a.bound is None:
-        bound = _relative_small(a.mid, row.top, shared, v).mul_(mid)
+        # (v d_j + shared) phi is at least exp(v d_j + shared) - 1 wherever p_j is not zero in float64
+        bound = _with_distance(a.mid, row.top, shared, v).mul_(mid).mul_(_phi(shared + _UNDERFLOW * v).mul_(INFLATE))
     else:
-        exponent = _with_distance(a.mid, row.top, shared, v, 1.0)
-        bound = exponent.add_(a.bound, alpha=1 + 2 * v).add_(_reach(row) * v).expm1_().mul_(mid)
-    if row.wide or not all_finite(bound):
-        bound = _masked(a, mid, bound, shared, row.top)
-    if a.bound is not None and float(bound.max()) > 1.0:
+        exponent = _with_distance(a.mid, row.top, shared, v)
+        bound = exponent.add_(a.bound, alpha=1 + 2 * v).add_(_reach(row) * v).expm1_().mul_(mid).mul_(INFLATE)
+    least = local.smallest_normal + local.eta_acc
+    if not row.wide and all_finite(bound) and (a.bound is None or float(bound.amax()) <= 1.0):
+        return local.stored(Enclosure(mid, bound.add_(least)))  # infinite and NaN x would have made it NaN
+    return local.stored(_with_special_values(local, a, mid, bound, row, shared, dims, least))
+
+
+def _with_special_values(
+    local: Local,
+    a: Enclosure,
+    mid: torch.Tensor,
+    bound: torch.Tensor,
+    row: _Row,
+    shared: torch.Tensor,
+    dims: tuple[int, ...],
+    least: float,
+) -> Enclosure:
+    """Return softmax where some value is infinite or NaN, or may be more than twice itself."""
+    bound = _masked(a, mid, bound, shared, row.top)
+    if a.bound is not None and float(bound.amax()) > 1.0:
         local.lose_rad()
-        bound = torch.minimum(bound, torch.where(_reach(row).isfinite(), shared.clamp(max=700.0).exp(), torch.inf))
-    bound = bound.mul_(INFLATE).add_(local.smallest_normal + local.eta_acc)
-    value = classed(Enclosure(mid, _exact_zeros(a, bound)), a, dims, keepdim=True)
-    return local.stored(value)
+        largest = shared.clamp(max=700.0).exp() * INFLATE
+        bound = torch.minimum(bound, torch.where(_reach(row).isfinite(), largest, torch.inf))
+    return classed(Enclosure(mid, _exact_zeros(a, bound.add_(least))), a, dims, keepdim=True)
 
 
-def _relative_small(x: torch.Tensor, top: torch.Tensor, shared: torch.Tensor, u: float) -> torch.Tensor:
-    """Return (u d_j + shared) phi: at least exp(u d_j + shared) - 1 wherever p_j is not zero in float64."""
-    return _with_distance(x, top, shared, u, _phi(shared + _UNDERFLOW * u))
+def _with_distance(x: torch.Tensor, top: torch.Tensor, shared: torch.Tensor, u: float) -> torch.Tensor:
+    """Return u d_j + shared.
 
-
-def _with_distance(x: torch.Tensor, top: torch.Tensor, shared: torch.Tensor, u: float, phi: Any) -> torch.Tensor:
-    """Return (u d_j + shared) phi.
-
-    One fused pass, shared + u top - u x, where every `shared` has the part u |top|: its float64 cancellation is far
+    One pass, shared + u top - u x, where every `shared` has the part u |top|: its float64 cancellation is far
     below that. Rows with u |top| >= 1 lack that part, there the distance is formed first.
     """
-    if float((top.abs() * u).max()) < 1:
-        slope = torch.full_like(top, u) * phi
-        return torch.addcmul((shared + top * u) * phi, x, slope, value=-1)
-    return (top - x).mul_(u).add_(shared).mul_(phi)
+    if float((top.abs() * u).amax()) < 1:
+        return torch.sub(shared + top * u, x, alpha=u)
+    return (top - x).mul_(u).add_(shared)
 
 
 def _top_rounding(row: _Row, u: float) -> torch.Tensor:
@@ -180,7 +190,7 @@ def _masked(
 ) -> torch.Tensor:
     """Bound the weights that are zero in float64 by themselves: at most exp(-d_j (1 - u) + A_j (1 + 2 u) + shared)."""
     exponent = (a.mid - top).mul_(0.5).add_(shared)
-    largest = (exponent if a.bound is None else exponent.add_(a.bound, alpha=2.0)).exp_()
+    largest = (exponent if a.bound is None else exponent.add_(a.bound, alpha=2.0)).exp_().mul_(INFLATE)
     return torch.where(mid == 0, largest, torch.where(bound.isnan(), torch.inf, bound))
 
 

@@ -40,36 +40,34 @@ def _length(mid: torch.Tensor, dim: int) -> int:
 
 
 def softmax_backward(local: Local, grad: Enclosure, output: Enclosure, dim: int, input_dtype: Any = None) -> Enclosure:
-    """P (g - sum g p)."""
+    """P (g - sum g p), the bound in the form P |g - t| + (|p| + P)(G + D + 3 u (|g| + G + |t| + D))."""
     g, p = grad.mid, output.mid
-    total = (g * p).sum(dim, keepdim=True) if g.dim() else g * p
-    difference = g - total
-    u, n = local.u_acc, _length(g, dim)
-    size_g = grad.magnitude_upper()
-    underflow = n * local.eta_sum
+    product = g * p
+    total = product.sum(dim, keepdim=True) if g.dim() else product.clone()
+    u, n = 3 * local.u_acc * _MORE, _length(g, dim)
+    size_g, size_p = grad.magnitude_upper(), output.magnitude_upper()
     slope = local.dot_error(n, total.numel()) * _MORE
-    wobble = _dot_error(grad, output, size_g, slope, dim).add_(underflow)
-    mid = difference * p
-    # p D + 3 u (p + P)(|g| + G + |t| + D), then P (|g - t| + G + D) and p G
-    bound = size_g.add(total.abs() + wobble).mul_(3 * u * _MORE)
-    kept = p.abs() if output.bound is None else p.abs().add_(output.bound)
-    bound.mul_(kept).addcmul_(p.abs(), wobble)
-    if output.bound is not None:
-        difference.abs_().add_(wobble)
-        if grad.bound is not None:
-            difference.add_(grad.bound)
-        bound.addcmul_(difference, output.bound)
-    if grad.bound is not None:
-        bound.addcmul_(p.abs(), grad.bound)
+    wobble = _dot_error(grad, output, size_g, size_p, slope, dim).add_(n * local.eta_sum)
+    shared = (u * (total.abs() + wobble)).add_(wobble)
+    difference = g - total
+    mid = torch.mul(difference, p, out=product)
+    if grad.bound is None:
+        factor = size_g.mul_(u).add_(shared)
+    else:
+        factor = size_g.mul_(u).add_(grad.bound).add_(shared)
+    if output.bound is None:
+        bound = factor.mul_(size_p)
+    else:
+        bound = difference.abs_().mul_(output.bound).addcmul_(factor, size_p)
     bound.mul_(INFLATE).add_(3 * local.eta_acc)
     return local.stored(_by_both(Enclosure(mid, bound), grad, output, dim))
 
 
-def _dot_error(grad: Enclosure, output: Enclosure, size_g: torch.Tensor, slope: float, dim: int) -> torch.Tensor:
-    """Return D: sum of (|g| + G) (P (1 + n u) + n u |p|) and G |p|."""
-    weight = output.mid.abs().mul_(slope)
-    if output.bound is not None:
-        weight.add_(output.bound, alpha=1 + slope)
+def _dot_error(
+    grad: Enclosure, output: Enclosure, size_g: torch.Tensor, size_p: torch.Tensor, slope: float, dim: int
+) -> torch.Tensor:
+    """Return D: sum of (|g| + G)(P + n u (|p| + P)) and G |p|."""
+    weight = size_p * slope if output.bound is None else torch.add(output.bound, size_p, alpha=slope)
     weight.mul_(size_g)
     if grad.bound is not None:
         weight.addcmul_(output.mid.abs(), grad.bound)
