@@ -169,7 +169,10 @@ WITHOUT: Mapping[str, str] = {
         ("aten._unique.default", "aten._unique2.default"), "which values are equal is the filter's to say"
     ),
     **dict.fromkeys(
-        ("fused.normalize", "fused.normalize_backward"),
-        "only the filter sees them; their bounds are held equal to those of their steps by a test of filter/fusion.py",
+        (
+            "fused.normalize", "fused.normalize_backward", "closed.normalize", "closed.normalize_backward",
+            "closed.normalize_weight",
+        ),
+        "only the filter sees them; their bounds are held equal to those of their steps by tests of filter/",
     ),
 }  # fmt: skip

@@ -59,6 +59,7 @@ class Arithmetic:
         kinks: True where a tie of two certain floating values in a comparison counts as unsure.
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter/run.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
+        special: set by a step of filter/closed.py that met what only the steps that it stands for can bound.
         failure: largest probability that a grant of this run does not hold; 0 unless sums are bounded by probability.
         vectors: number of vectors met whose sign is free (eigenvectors and singular vectors).
         turned: which of them stand the other way round: those whose code (`Local.signs`) has this bit; 0 for none.
@@ -73,11 +74,12 @@ class Arithmetic:
     kinks: bool = False
     rad_lost: bool = False
     ties: int = 0
+    special: bool = False
     failure: float = 0.0
     vectors: int = 0
     turned: int = 0
     copies: dict[Any, Any] = dataclasses.field(default_factory=dict)
-    scratch: dict[torch.Size, torch.Tensor] = dataclasses.field(default_factory=dict)
+    scratch: dict[tuple[torch.Size, int], torch.Tensor] = dataclasses.field(default_factory=dict)
 
 
 class Local:
@@ -267,14 +269,18 @@ class Local:
             return bound.add_(self.eta + self.smallest_normal)
         return bound.add_(self.eta) if subnormal or self.flushes else bound
 
-    def magnitude(self, mid: torch.Tensor) -> torch.Tensor:
-        """Return |mid|, valid until the next call: its memory stays in the cache from step to step of a tile."""
-        if mid.numel() > _SCRATCH:
-            return mid.abs()
-        scratch = self.arithmetic.scratch
-        if mid.shape not in scratch:
-            scratch[mid.shape] = torch.empty(mid.shape, dtype=mid.dtype, device=mid.device)
-        return torch.abs(mid, out=scratch[mid.shape])
+    def magnitude(self, mid: torch.Tensor, place: int = 0) -> torch.Tensor:
+        """Return |mid|, valid until the next call for this place."""
+        return torch.abs(mid, out=self.room(mid, place))
+
+    def room(self, like: torch.Tensor, place: int = 0) -> torch.Tensor:
+        """Return memory of this shape for a value of one rule: it stays in the cache from step to step of a tile."""
+        if like.numel() > _SCRATCH:
+            return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        key = (like.shape, place)
+        if key not in self.arithmetic.scratch:
+            self.arithmetic.scratch[key] = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        return self.arithmetic.scratch[key]
 
     def stored(self, value: Enclosure) -> Enclosure:
         """Return the enclosure after storing a value of the compute format in the result's format, if narrower."""

@@ -32,6 +32,7 @@ from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.errors import InvariantError
 from kernels_core.filter.arithmetic import INFLATE, Arithmetic
 from kernels_core.filter.assembly import keep_freed_memory
+from kernels_core.filter.closed import closed
 from kernels_core.filter.evaluation import Values, evaluate_step
 from kernels_core.filter.flushing import flushed
 from kernels_core.filter.fusion import fused
@@ -150,7 +151,12 @@ def _run(
         other = Arithmetic(profile, around_mid=True, kinks=kinks, turned=bit)
         return _outputs(program, _evaluate(program, start(), other))
 
-    values = _evaluate(program, start(), arithmetic)
+    exactly = all(isinstance(value, torch.Tensor) for value in inputs.values())
+    exactly = exactly and not profile.flush_subnormals and profile.order != "sequential"  # which has sharper sums
+    values = _evaluate(closed(program) if exactly else program, start(), arithmetic)
+    if arithmetic.special:
+        arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks)
+        values = _evaluate(program, start(), arithmetic)
     found = without_free_signs(_outputs(program, values), arithmetic.vectors, turned)
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
     if rad and (arithmetic.rad_lost or wide):

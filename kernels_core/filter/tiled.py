@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kernels_core.enclosure import Enclosure
@@ -13,7 +13,7 @@ from kernels_core.filter.evaluation import Values, apply_rule
 from kernels_core.filter.flushing import flushed
 from kernels_core.filter.threads import share
 from kernels_core.filter.tiles import FINE_ELEMENTS, Run, narrow_index
-from kernels_core.program import Ref
+from kernels_core.program import Ref, Step
 from kernels_core.rules import registry
 from kernels_core.rules.cones import elementwise_tiles
 
@@ -23,26 +23,23 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
     steps = {step.number: step for step in run.steps}
     whole = {ref: Assembled(steps[ref.step].metas[ref.output].shape) for ref in used if ref.step in steps}  # type: ignore[union-attr]
     totals = {step.number: Total() for step in run.closing}
-
-    read_last = _read_last(run, whole)
+    order = run.in_order()
+    read_last = _read_last(order)
 
     def work(pieces: Iterator[tuple[int, tuple[slice, ...]]]) -> Arithmetic:
-        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False, failure=0.0, scratch={})
+        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False, special=False, failure=0.0, scratch={})
         locals_: dict[tuple[int, ...], list[Local]] = {}
         for number, piece in pieces:
             box = tuple(s.stop - s.start for s in piece)
             if box not in locals_:
-                locals_[box] = [Local(own, step, box) for step in run.steps] + [
-                    Local(own, step) for step in run.closing
-                ]
-            found = _evaluate_piece(run, number, piece, values, locals_[box], totals, read_last)
-            for ref, assembled in whole.items():
-                assembled.put(piece, box, found[ref])
+                locals_[box] = [Local(own, step, () if step.number in totals else box) for step in order]
+            _evaluate_piece(order, number, piece, values, locals_[box], whole, totals, read_last)
         return own
 
     for own in share(work, list(enumerate(run.pieces(FINE_ELEMENTS if arithmetic.doubles else None))), values.device()):
         arithmetic.ties += own.ties
         arithmetic.rad_lost |= own.rad_lost
+        arithmetic.special |= own.special
         arithmetic.failure += own.failure
     for ref, assembled in whole.items():
         values[ref] = assembled.value()
@@ -53,18 +50,22 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
 
 
 def _evaluate_piece(
-    run: Run,
+    order: Sequence[Step],
     number: int,
     piece: tuple[slice, ...],
     values: Values,
-    locals_: list[Local],
+    locals_: Sequence[Local],
+    whole: Mapping[Ref, Assembled],
     totals: Mapping[int, Total],
-    read_last: Mapping[int, list[Ref]],
-) -> dict[Ref, Enclosure]:
-    """Return the results of the run's steps within one tile; parts of closing sums go to their totals."""
+    read_last: Mapping[int, Sequence[Ref]],
+) -> None:
+    """Evaluate the steps within one tile; what is used later goes to `whole`, parts of closing sums to their totals.
+
+    Both go there while they are in the cache, and nothing is kept that no later step reads.
+    """
     found: dict[Ref, Enclosure] = {}
     given: dict[tuple[Any, ...], Enclosure] = {}
-    inside = {step.number for step in run.steps}
+    inside = {step.number for step in order}
 
     def operand(ref: Ref, index: tuple[slice, ...]) -> Enclosure:
         key = (ref, *((part.start, part.stop) for part in index))
@@ -72,7 +73,7 @@ def _evaluate_piece(
             given[key] = values.tile(ref, index)
         return given[key]
 
-    for step, local in zip((*run.steps, *run.closing), locals_, strict=True):
+    for step, local in zip(order, locals_, strict=True):
         operands = [
             found[ref] if ref.step in inside else operand(ref, narrow_index(meta, step, piece))
             for ref, meta in zip(step.operands, step.operand_metas, strict=True)
@@ -86,18 +87,21 @@ def _evaluate_piece(
         else:
             for output, value in enumerate(apply_rule(step, args, kwargs, operands, local)):
                 if value is not None:
-                    found[Ref(step.number, output)] = _expanded(value, local.shape) if elementwise else value
-        for ref in read_last.get(step.number, ()):
+                    ref = Ref(step.number, output)
+                    found[ref] = _expanded(value, local.shape) if elementwise else value
+                    if ref in whole:
+                        whole[ref].put(piece, local.box, found[ref])
+        for ref in read_last[step.number]:
             found.pop(ref, None)
-    return found
 
 
-def _read_last(run: Run, kept: Collection[Ref]) -> dict[int, list[Ref]]:
-    """Return, for each step of the run, the results within it that no later one reads: their memory is used again."""
-    last = {ref: step.number for step in (*run.steps, *run.closing) for ref in step.operands if ref not in kept}
-    found: dict[int, list[Ref]] = {}
+def _read_last(order: Sequence[Step]) -> dict[int, list[Ref]]:
+    """Return, for each step, the results that no later one reads: their memory is used again."""
+    last = {Ref(step.number, output): step.number for step in order for output in range(len(step.metas))}
+    last |= {ref: step.number for step in order for ref in step.operands if ref in last}
+    found: dict[int, list[Ref]] = {step.number: [] for step in order}
     for ref, number in last.items():
-        found.setdefault(number, []).append(ref)
+        found[number].append(ref)
     return found
 
 

@@ -35,6 +35,16 @@ class Run:
     lead: tuple[int, ...]
     closing: list[Step] = dataclasses.field(default_factory=list)
 
+    def in_order(self) -> list[Step]:
+        """Return all steps, the closing sums each as soon as what it adds up is there."""
+        place = {step.number: place for place, step in enumerate(self.steps)}
+
+        def key(step: Step) -> tuple[int, bool]:
+            there = [place[ref.step] for ref in step.operands if ref.step in place]
+            return (place[step.number], False) if step.number in place else (max(there, default=0), True)
+
+        return sorted((*self.steps, *self.closing), key=key)
+
     def outputs_used(self, program: Program) -> list[Ref]:
         """Return the results that later steps or the caller read."""
         mine = {step.number for step in (*self.steps, *self.closing)}
@@ -133,7 +143,7 @@ def _closes(run: Run, step: Step) -> bool:
     rule = registry()[step.name]
     if rule.partial is None or step.metas[0] is None or not step.metas[0].dtype.is_floating_point:
         return False
-    (operand,) = step.operand_metas
+    operand = step.operand_metas[0]
     dims = normal_dims(step.argument(1, "dim"), len(operand.shape))
     count = next((k for k in range(len(run.lead)) if k not in dims), len(run.lead))
     lead = run.lead[:count]

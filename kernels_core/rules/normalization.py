@@ -70,21 +70,32 @@ def _rows(mid: Tensor, dims: Dims) -> tuple[_Rows, int]:
 
 def normalize(local: Local, x: Enclosure, dims: Dims, eps: float) -> tuple[Enclosure, Enclosure, Enclosure]:
     """Return y, m and r; see the module."""
+    c, size, mean, r = statistics(local, x, dims, eps)
+    slope, shared, more = spread(local, mean, r)
+    bound = size.mul_(slope).add_(shared)
+    if x.bound is not None:
+        bound.addcmul_(x.bound, more)
+    return classed(Enclosure(c.mul_(r.mid), bound), x, dims, keepdim=True), mean, r
+
+
+def statistics(local: Local, x: Enclosure, dims: Dims, eps: float) -> tuple[Tensor, Tensor, Enclosure, Enclosure]:
+    """Return c = x - m, |c|, m and r."""
     rows, n = _rows(x.mid, dims)
-    u = local.factor()
     mean = mean_dims(local, x, dims, True)
     c = x.mid - mean.mid
     size = c.abs()
-    variance = (c * c).mean(dims, keepdim=True)
-    r = inverse_root(local, Enclosure(variance + eps, _variance_bound(local, x, mean, size, variance, eps, rows, n)))
+    variance = torch.mul(c, c, out=local.room(c, 2)).mean(dims, keepdim=True)
+    bound = _variance_bound(local, x, mean, size, variance, eps, rows, n)
+    return c, size, mean, inverse_root(local, Enclosure(variance + eps, bound))
+
+
+def spread(local: Local, mean: Enclosure, r: Enclosure) -> tuple[Tensor, Tensor, Tensor]:
+    """Return s, t and e of each row: Y_j = s |c_j| + t + e X_j."""
+    u = local.factor()
     scale = r.mid + r.bound_or_zero()
     slope = ((1 + u) * (r.bound_or_zero() + u * scale) + u * r.mid) * INFLATE
-    shared = ((1 + u) ** 2 * INFLATE * scale * mean.bound_or_zero()).add_(local.eta)
-    bound = torch.addcmul(shared, size, slope)
-    if x.bound is not None:
-        bound.addcmul_(x.bound, scale * ((1 + u) ** 2 * INFLATE))
-    y = Enclosure(c.mul_(r.mid), bound)
-    return classed(y, x, dims, keepdim=True), mean, r
+    more = scale * ((1 + u) ** 2 * INFLATE)
+    return slope, (more * mean.bound_or_zero()).add_(local.eta), more
 
 
 def _variance_bound(
@@ -108,33 +119,65 @@ def normalize_backward(
     local: Local, h: Enclosure, x: Enclosure, mean: Enclosure, rstd: Enclosure, dims: Dims
 ) -> Enclosure:
     """Return dx; see the module."""
+    return _by_both(derivative(local, h, x, mean, rstd, dims), h, x, dims)
+
+
+def derivative(
+    local: Local,
+    h: Enclosure,
+    x: Enclosure,
+    mean: Enclosure,
+    rstd: Enclosure,
+    dims: Dims,
+    *,
+    relative: float = 0.0,
+    absolute: float = 0.0,
+    last: float = 0.0,
+    given: bool = False,
+) -> Enclosure:
+    """Return dx before infinities and NaN have their class.
+
+    Args:
+        local: of the step.
+        h: upstream gradient of y.
+        x: as in `normalize`; exact where `relative` or `absolute` is given.
+        mean: of `normalize`.
+        rstd: of `normalize`.
+        dims: of `normalize`.
+        relative: H_j is `relative` |h_j| + `absolute` more than h's own bound.
+        absolute: see `relative`.
+        last: relative error of a rounding of dx itself.
+        given: the memory of h may be taken for the result.
+    """
     rows, n = _rows(x.mid, dims)
-    u = local.factor()
-    c, size_h = x.mid - mean.mid, h.mid.abs()
-    size_c, product = c.abs(), h.mid * c
+    u, r, rho, mu = local.factor(), rstd.mid, rstd.bound_or_zero(), mean.bound_or_zero() * (1 + local.factor())
+    c, own_h = torch.sub(x.mid, mean.mid, out=local.room(x.mid, 1)), h.mid if given else h.mid.clone()
+    product = own_h * c
     total = product.sum(dims, keepdim=True)
-    dot = Enclosure(total, _dot_bound(local, h, x, mean, size_h, size_c, product.abs_(), rows, n))
-    q = _slope(local, dot, rstd, n)
-    r, rho, kappa, mu = rstd.mid, rstd.bound_or_zero(), q.bound_or_zero(), mean.bound_or_zero() * (1 + u)
-    size_q, twice = q.mid.abs(), (1 + u) * (1 + u) * INFLATE  # (1 + u) of g's rounding and of that of dx
-    reach = size_q + kappa
-    g = torch.mul(h.mid, r, out=product).addcmul_(c, q.mid)
-    bound = size_h.mul_(twice * ((1 + u) * rho + u * r))
+    magnitude = rows.sum(product.abs_())
+    slope = total * -0.5 * torch.pow(r, 3) / n * 2  # as in `_slope`, whose bound needs |h|, in the memory of h
+    g = torch.mul(own_h, r, out=product).addcmul_(c, slope)
+    size_h, size_c = own_h.abs_(), c.abs_()
+    off = _dot_bound(local, h, x, mean, size_h, size_c, magnitude, rows, n, relative, absolute)
+    kappa = _slope(local, Enclosure(total, off), rstd, n).bound_or_zero()
+    size_q, grown = slope.abs(), (1 + last) * INFLATE
+    reach, wide, twice = size_q + kappa, r + rho, (1 + u) * (1 + u) * grown  # (1 + u) of g's rounding, and of dx's
+    bound = size_h.mul_(twice * ((1 + u) * (rho + relative * wide) + u * r))
     if h.bound is not None:
-        bound.addcmul_(h.bound, (r + rho) * (twice * (1 + u)))
+        bound.addcmul_(h.bound, wide * (twice * (1 + u)))
     bound.addcmul_(size_c, twice * ((1 + u) * (u * reach + kappa) + u * size_q))
     if x.bound is not None:
         bound.addcmul_(x.bound, reach * (twice * (1 + u) ** 2))
     size_g = torch.abs(g, out=size_c)
-    bound.add_(size_g, alpha=u * (1 + u) * INFLATE)
-    shared = twice * ((1 + u) * reach * mu + 2 * local.eta)
+    bound.add_(size_g, alpha=u * (1 + u) * grown)
+    shared = twice * ((1 + u) * (reach * mu + absolute * wide) + 2 * local.eta)
     own = rows.sum(bound) + n * shared
     error = (own + local.sum_error(n, total.numel()) * (rows.sum(size_g) + own)) * INFLATE
     middle = divide(local, Enclosure(g.sum(dims, keepdim=True), error), n)
     dx = g.sub_(middle.mid)
-    bound.add_(shared + middle.bound_or_zero() * ((1 + u) * INFLATE))
-    bound.add_(torch.abs(dx, out=size_g), alpha=u * INFLATE)
-    return _by_both(Enclosure(dx, bound), h, x, dims)
+    bound.add_(shared + middle.bound_or_zero() * ((1 + u) * grown))
+    bound.add_(torch.abs(dx, out=size_g), alpha=u * grown + last * INFLATE)
+    return Enclosure(dx, bound)
 
 
 def _dot_bound(
@@ -144,14 +187,21 @@ def _dot_bound(
     mean: Enclosure,
     size_h: Tensor,
     size_c: Tensor,
-    size: Tensor,
+    magnitude: Tensor,
     rows: _Rows,
     n: int,
+    relative: float,
+    absolute: float,
 ) -> Tensor:
-    """Return the bound of sum h c: products P_j = (1 + u) (|h| C + H (|c| + C)) + u |h c|, then n - 1 additions."""
+    """Return the bound of sum h c: products P_j = (1 + u) (|h| C + H (|c| + C)) + u |h c|, then n - 1 additions.
+
+    `magnitude` is sum |h c|.
+    """
     u, mu = local.factor(), mean.bound_or_zero() * (1 + local.factor())
-    magnitude = rows.sum(size)
-    moved = mu * rows.sum(size_h) + u * magnitude
+    all_h = rows.sum(size_h)
+    moved = mu * all_h + u * magnitude
+    if relative or absolute:
+        moved += (1 + u) * (relative * magnitude + absolute * rows.sum(size_c)) + mu * (relative * all_h + n * absolute)
     if x.bound is not None:
         moved += rows.dot(size_h, x.bound) * (1 + u)
     if h.bound is not None:
@@ -184,12 +234,13 @@ def _tiles(position: int) -> Any:
     return tiles
 
 
-def _never(call: Any, *operands: Any) -> Any:
+def never(call: Any, *operands: Any) -> Any:
+    """Raise: exact values and cones are those of the operations that a step of the filter alone stands for."""
     raise InvariantError(f"{call.step.name} is a step of the filter alone: the exact tier has the operations it is of")
 
 
 FAMILY = Family()
 FAMILY.add(
-    Rule("fused.normalize", normalize, _never, _never, _tiles(1), aligned="left", classed=True),
-    Rule("fused.normalize_backward", normalize_backward, _never, _never, _tiles(4), aligned="left", classed=True),
+    Rule("fused.normalize", normalize, never, never, _tiles(1), aligned="left", classed=True),
+    Rule("fused.normalize_backward", normalize_backward, never, never, _tiles(4), aligned="left", classed=True),
 )

@@ -45,34 +45,38 @@ def softmax_backward(local: Local, grad: Enclosure, output: Enclosure, dim: int,
     product = g * p
     total = product.sum(dim, keepdim=True) if g.dim() else product.clone()
     u, n = 3 * local.u_acc * _MORE, _length(g, dim)
-    size_g, size_p = grad.magnitude_upper(), output.magnitude_upper()
+    size_g = local.magnitude(g, 1) if grad.bound is None else local.magnitude(g, 1).add_(grad.bound)
+    size_p = local.magnitude(p, 2) if output.bound is None else local.magnitude(p, 2).add_(output.bound)
     slope = local.dot_error(n, total.numel()) * _MORE
-    wobble = _dot_error(grad, output, size_g, size_p, slope, dim).add_(n * local.eta_sum)
-    shared = (u * (total.abs() + wobble)).add_(wobble)
-    difference = g - total
+    wobble = _dot_error(local, grad, output, size_g, size_p, slope, dim).add_(n * local.eta_sum)
+    difference = torch.sub(g, total, out=local.room(g, 3))
     mid = torch.mul(difference, p, out=product)
-    if grad.bound is None:
-        factor = size_g.mul_(u).add_(shared)
-    else:
-        factor = size_g.mul_(u).add_(grad.bound).add_(shared)
-    if output.bound is None:
-        bound = factor.mul_(size_p)
-    else:
-        bound = difference.abs_().mul_(output.bound).addcmul_(factor, size_p)
+    factor = size_g.mul_(u) if grad.bound is None else size_g.mul_(u).add_(grad.bound)
+    bound = factor.add_((u * (total.abs() + wobble)).add_(wobble)) * size_p
+    if output.bound is not None:
+        bound.addcmul_(difference.abs_(), output.bound)
     bound.mul_(INFLATE).add_(3 * local.eta_acc)
     return local.stored(_by_both(Enclosure(mid, bound), grad, output, dim))
 
 
 def _dot_error(
-    grad: Enclosure, output: Enclosure, size_g: torch.Tensor, size_p: torch.Tensor, slope: float, dim: int
+    local: Local,
+    grad: Enclosure,
+    output: Enclosure,
+    size_g: torch.Tensor,
+    size_p: torch.Tensor,
+    slope: float,
+    dim: int,
 ) -> torch.Tensor:
     """Return D: sum of (|g| + G)(P + n u (|p| + P)) and G |p|."""
-    weight = size_p * slope if output.bound is None else torch.add(output.bound, size_p, alpha=slope)
+    weight = torch.mul(size_p, slope, out=local.room(size_p, 3))
+    if output.bound is not None:
+        weight.add_(output.bound)
     weight.mul_(size_g)
     if grad.bound is not None:
         weight.addcmul_(output.mid.abs(), grad.bound)
     inflate = INFLATE * (1 + _length(weight, dim) * 2.0**-52)
-    return (weight.sum(dim, keepdim=True) if weight.dim() else weight).mul_(inflate)
+    return (weight.sum(dim, keepdim=True) if weight.dim() else weight.clone()).mul_(inflate)
 
 
 def log_softmax_backward(

@@ -28,7 +28,7 @@ def summed(local: Local, a: Any, dims: tuple[int, ...], keepdim: bool, n: int | 
     mid, bound = parts(a)
     n = math.prod(mid.shape[d] for d in dims) if n is None else n
     total = _sum(mid, dims, keepdim)
-    magnitude = mid.abs() if bound is None else mid.abs().add_(bound)
+    magnitude = local.magnitude(mid) if bound is None else local.magnitude(mid).add_(bound)
     size = _sum(magnitude, dims, keepdim)
     error = size * local.sum_error(n, total.numel())
     if (dim := ordered_dim(local, mid.shape, dims)) is not None:
