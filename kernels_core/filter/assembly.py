@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 
-import numpy as np
 import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.errors import UsageError
+from kernels_core.filter.memory import room
 
 
 class Total:
@@ -77,7 +76,7 @@ class Assembled:
         with self.lock:
             for name, part in given.items():
                 if part is not None and name not in self.parts:
-                    self.parts[name] = _room(self.shape, part)
+                    self.parts[name] = room(self.shape, part)
                     if self.begun:  # earlier tiles had none
                         self.parts[name].zero_()
             self.begun = True
@@ -90,24 +89,3 @@ class Assembled:
         if not self.parts:
             raise UsageError("an empty run has no value")
         return Enclosure(**self.parts)
-
-
-def _room(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Return an empty tensor; in main memory numpy's, which asks the system for large pages where there are any.
-
-    Touching 32 MB for the first time in pages of 4 kB costs as much as ten operations on them.
-    """
-    if like.device.type != "cpu":
-        return torch.empty(shape, dtype=like.dtype, device=like.device)
-    kind = like.new_empty(0).numpy().dtype
-    return torch.from_numpy(np.empty(shape, dtype=kind))
-
-
-@functools.cache
-def keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed tensors, as it does in any program that has freed a large tensor.
-
-    glibc returns freed blocks to the system above a threshold that grows to twice the size of the largest block below
-    32 MB ever freed, and memory that is taken from the system again and again cost more than what is computed in it.
-    """
-    torch.empty(31 << 20, dtype=torch.uint8)

@@ -31,11 +31,11 @@ from kernels_core.doubles.evaluation import by_element, evaluates
 from kernels_core.enclosure import Enclosure, exactly
 from kernels_core.errors import InvariantError
 from kernels_core.filter.arithmetic import INFLATE, Arithmetic
-from kernels_core.filter.assembly import keep_freed_memory
 from kernels_core.filter.closed import closed
 from kernels_core.filter.evaluation import Values, evaluate_step
 from kernels_core.filter.flushing import flushed
 from kernels_core.filter.fusion import fused
+from kernels_core.filter.memory import keep_freed_memory
 from kernels_core.filter.saturation import limited
 from kernels_core.filter.tiled import evaluate_tiled
 from kernels_core.filter.tiles import Run, schedule
