@@ -90,11 +90,8 @@ def audit(
     shown_by = _native(check, program, inputs, partial=True)
     shown = _measured(samples, shown_by)
     found = for_each(samples, lambda name: _precision(samples[name], shown.get(name, Measures()), None))
-    stored = {
-        name: stored_in(sample, shown_by[name], check.profile.accumulate)
-        for name, sample in samples.items()
-        if name in shown_by
-    }
+    known = {name: sample for name, sample in samples.items() if name in shown_by}
+    stored = for_each(known, lambda name: stored_in(known[name], shown_by[name], check.profile.accumulate))
     formats = _fingerprints(check, program, inputs, {n: samples[n] for n, p in found.items() if _recognisable(p)})
     if doubtful := _doubtful(samples, found):
         shown |= _measured(doubtful, _native(check, _only(check, program, doubtful), inputs))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from kernels_core.audit import audit
+from kernels_core.audit import audit, for_each
 from kernels_core.reference import Check, Result
 from kernels_core.report import SUSPECT_BITS, Precision, TensorReport, Verdict
 from kernels_core.sensitivity import sensitivity
@@ -32,7 +32,8 @@ def audited(
     covered = [row.name for row in rows if row.verdict is Verdict.COVERED and row.elements]
     actual = {name: tensor for name in covered if (tensor := returned.get(name)) is not None}
     found = audit(check, upstream, results, actual)
-    foreseen = [dataclasses.replace(row, sensitivity=sensitivity(results[row.name])) for row in rows]
+    seen = for_each({row.name: results[row.name].enclosure.mid for row in rows}, lambda name: sensitivity(results[name]))
+    foreseen = [dataclasses.replace(row, sensitivity=seen[row.name]) for row in rows]
     return [_with_precision(row, found[row.name]) if row.name in found else row for row in foreseen]
 
 
