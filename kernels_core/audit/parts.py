@@ -17,16 +17,22 @@ class Part:
         """Hold the values of stretches [start, stop) of flat indices, in ascending order."""
         self.values = torch.cat([value.reshape(-1) for value in values])
         bounds = torch.tensor(ranges, dtype=torch.int64, device=self.values.device)
-        self.start, self.stop = bounds[:, 0].contiguous(), bounds[:, 1]
+        self.start, self.stop = bounds[:, 0].contiguous(), bounds[:, 1].contiguous()
         lengths = self.stop - self.start
         self.offset = lengths.cumsum(0) - lengths
 
     def at(self, index: Tensor) -> Tensor:
-        """Return the values at flat indices."""
-        stretch = (torch.searchsorted(self.start, index, right=True) - 1).clamp_(min=0)
-        known = (index >= self.start[stretch]) & (index < self.stop[stretch])
-        place = (self.offset - self.start)[stretch] + index
-        return torch.where(known, self.values[place.where(known, 0)], torch.nan)
+        """Return the values at flat indices, which ascend."""
+        first, last = (torch.searchsorted(index, edge) for edge in (self.start, self.stop))
+        counts = last - first  # of indices within each stretch
+
+        def repeated(value: Tensor) -> Tensor:
+            return value.repeat_interleave(counts)
+
+        known = torch.arange(int(counts.sum()), device=index.device) + repeated(first - counts.cumsum(0) + counts)
+        found = self.values.new_full(index.shape, torch.nan)
+        found[known] = self.values[index[known] + repeated(self.offset - self.start)]
+        return found
 
 
 def flat_range(piece: tuple[slice, ...], shape: Sequence[int]) -> tuple[int, int]:
