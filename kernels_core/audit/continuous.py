@@ -21,7 +21,7 @@ _ELEMENTWISE = (
     "log", "log1p", "log2", "log10", "logaddexp", "sigmoid", "tanh", "erf", "erfc", "sin", "cos", "gelu", "silu",
     "softplus", "log_sigmoid_forward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward",
     "softplus_backward", "log_sigmoid_backward", "where", "masked_fill", "abs", "relu", "clamp", "clamp_min",
-    "clamp_max", "maximum", "minimum", "lerp", "addcmul", "addcdiv", "factored", "accumulated",
+    "clamp_max", "maximum", "minimum", "lerp", "addcmul", "addcdiv", "factored", "regrouped", "accumulated",
 )  # fmt: skip
 _SUMMING = (
     "sum", "mean", "cumsum", "mm", "bmm", "mv", "dot", "vdot", "addmm", "baddbmm", "addmv", "convolution",

@@ -62,12 +62,12 @@ ROWS = 128  # of a product, enough to know the size of its errors
 
 
 def _without_grants(program: Program) -> Program:
-    """Return the program without `exactref.factored`, which grants a rounding and computes nothing."""
+    """Return the program without steps that grant roundings and compute nothing."""
     same: dict[Ref, Ref] = {}
     kept: list[Step] = []
     for step in program.steps:
         args, kwargs = replace_refs((step.args, dict(step.kwargs)), lambda ref: same.get(ref, ref))
-        if step.name == "exactref.factored":
+        if step.name in ("exactref.factored", "exactref.regrouped.default"):
             same[Ref(step.number)] = args[0]
         else:
             kept.append(dataclasses.replace(step, args=args, kwargs=kwargs) if step.operands else step)

@@ -339,6 +339,7 @@ EVALUATIONS: dict[str, Evaluation] = {
         "isfinite.default": classified, "convert_element_type.default": identity,
     }),
     "exactref.factored": identity,
+    "exactref.regrouped.default": identity,
     "exactref.accumulated": accumulated,
     "exactref.ones": given,
 }  # fmt: skip

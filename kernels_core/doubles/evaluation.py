@@ -35,7 +35,12 @@ from kernels_core.program import Program, Step
 from kernels_core.rules import registry
 
 Tensor = torch.Tensor
-PASSED_ON = ("exactref.factored", "aten._to_copy.default", "prims.convert_element_type.default")  # as they are
+PASSED_ON = (
+    "exactref.factored",
+    "exactref.regrouped.default",
+    "aten._to_copy.default",
+    "prims.convert_element_type.default",
+)  # as they are
 _SMALL = 2.0**-26  # t of the module
 FREE_SIGNS = ("aten._linalg_eigh.default", "aten._linalg_svd.default")
 

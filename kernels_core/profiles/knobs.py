@@ -58,9 +58,11 @@ def resolve(
     Raises:
         UsageError: an unknown name, knob or value, or a probabilistic bound for a truncating accumulator.
     """
+    if not isinstance(given, (str, Mapping, Profile)):
+        raise UsageError(f"profile: wanted a name, a mapping of knobs or a Profile, found {given!r}")
     profile = given if isinstance(given, Profile) else _named(given, device or torch.device("cpu"), dtypes)
     if bound not in BOUNDS:
-        raise UsageError(f"bound: wanted one of {', '.join(BOUNDS)}, found {bound!r}{nearest(bound, BOUNDS)}")
+        raise UsageError(f"bound: wanted one of {', '.join(BOUNDS)}, found {bound!r}{nearest(str(bound), BOUNDS)}")
     if bound == WORST_CASE:
         return profile
     if profile.blocks:
@@ -95,6 +97,8 @@ def _of_text(text: str) -> dict[str, Any]:
         knob, equals, value = part.partition("=")
         if not equals or not value:
             raise UsageError(f"profile: wanted NAME,KNOB=VALUE,..., found {text!r}\nknobs: {', '.join(KNOBS)}")
+        if knob in found:
+            raise UsageError(f"profile: {knob} is given twice in {text!r}")
         found[knob] = _read(knob, value)
     return found
 

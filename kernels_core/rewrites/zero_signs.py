@@ -23,7 +23,8 @@ from kernels_core.program import Program, Ref, Step
 from kernels_core.rules import movement
 
 _MOVES = frozenset(name.split(".")[1] for name in movement.FAMILY) | {
-    "_to_copy", "convert_element_type", "where", "factored", "index", "index_select", "gather", "take", "embedding",
+    "_to_copy", "convert_element_type", "where", "factored", "regrouped", "index", "index_select", "gather", "take",
+    "embedding",
 }  # fmt: skip
 _POSITIVE = frozenset({
     "abs", "exp", "exp2", "sigmoid", "erfc", "softplus", "_softmax", "linalg_vector_norm", "var", "std", "hypot",

@@ -264,6 +264,14 @@ def factored(local: Local, a: Enclosure, *, compute: torch.dtype, roundings: int
     return Enclosure(a.mid, bound if all_finite(bound) else torch.where(a.mid.isfinite(), bound, a.bound))
 
 
+def regrouped(local: Local, a: Enclosure, roundings: int) -> Enclosure:
+    """The same value with roundings of its own format that kernels make on its way (tracing/complex_functions.py).
+
+    Where the bound is 0 its operands are powers of two and zeros, which no way of writing it rounds.
+    """
+    return factored(local, a, compute=local.nominal, roundings=roundings)
+
+
 def negate(local: Local, a: Enclosure) -> Enclosure:
     """-a, exact."""
     return Enclosure(-a.mid, a.bound, a.unsure)
@@ -295,6 +303,9 @@ def _exact_divide(n: Numbers, a: Any, b: Any, *, rounding_mode: str | None = Non
 
 FAMILY = Family()
 FAMILY.add(
+    Rule(
+        "exactref.regrouped.default", regrouped, broadcast_cone, lambda call, a, *_: a, elementwise_tiles, classed=True
+    ),
     Rule("exactref.factored", factored, broadcast_cone, lambda call, a: a, elementwise_tiles, classed=True),
     _rule("add.Tensor", add, _exact_add, keeps_inf=True),
     _rule("add.Scalar", lambda local, a, b, alpha=1: add(local, a, b, alpha=alpha), _exact_add, keeps_inf=True),

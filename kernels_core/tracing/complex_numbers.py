@@ -8,19 +8,22 @@ re re - im im and re im + im re, each operation granted its rounding; Fourier tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.complex_tensor._core import ComplexTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from kernels_core.errors import UnsupportedOperation
+from kernels_core.tracing import complex_functions as functions
+from kernels_core.tracing.complex_functions import REAL, lifted, parts, product
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
 # PyTorch would decompose these into writing to the parts of a complex tensor.
 WHOLE = frozenset({aten.complex.default, aten.polar.default})
-_REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 @torch.library.custom_op("exactref::dft", mutates_args=())
@@ -47,20 +50,11 @@ def has_complex_value(node: torch.fx.Node) -> bool:
 
 def _is_complex(value: Any) -> bool:
     leaves = torch.utils._pytree.tree_leaves(value)
-    return any(getattr(leaf, "dtype", None) in _REAL for leaf in leaves)
-
-
-def _parts(value: Any) -> tuple[Tensor, Tensor]:
-    if isinstance(value, ComplexTensor):
-        return value.re, value.im
-    if value.dtype in _REAL:
-        pair = torch.view_as_real(value.resolve_conj())
-        return pair[..., 0], pair[..., 1]
-    return value, torch.zeros_like(value)
+    return any(getattr(leaf, "dtype", None) in REAL for leaf in leaves)
 
 
 def _transformed(value: Any, dim: Sequence[int], normalization: int, forward: bool) -> Any:
-    return ComplexTensor(*dft(*_parts(value), list(dim), normalization, forward)) if dim else value
+    return ComplexTensor(*dft(*parts(value), list(dim), normalization, forward)) if dim else value
 
 
 def _r2c(x: Any, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
@@ -71,7 +65,7 @@ def _r2c(x: Any, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
 def _c2r(value: Any, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
     """The other dimensions first; then the last one, completed by symmetry, whose ends count by their real parts."""
     last, n = dim[-1], int(last_dim_size)
-    re, im = _parts(_transformed(value, dim[:-1], normalization, False))
+    re, im = parts(_transformed(value, dim[:-1], normalization, False))
     half = n // 2 + 1
     places = torch.arange(half, device=re.device)
     shape = [1] * re.dim()
@@ -83,19 +77,9 @@ def _c2r(value: Any, dim: Sequence[int], normalization: int, last_dim_size: int)
     return dft(re, im, [last], normalization, False)[0]
 
 
-def _product(a: Any, b: Any) -> Any:
-    """A real factor multiplies both parts; two complex ones make four products."""
-    if not isinstance(a, ComplexTensor):
-        a, b = b, a
-    if isinstance(b, (int, float)) or (isinstance(b, Tensor) and not b.is_complex()):
-        return ComplexTensor(a.re * b, a.im * b)
-    re, im = (b.real, b.imag) if isinstance(b, complex) else _parts(b)
-    return ComplexTensor(a.re * re - a.im * im, a.re * im + a.im * re)
-
-
 def _matrix_product(a: Any, b: Any) -> Any:
     """Each part is one sum of 2 K products, in any order: kernels take real and imaginary terms in turn, or apart."""
-    (p, q), (r, s) = _parts(a), _parts(b)
+    (p, q), (r, s) = parts(a), parts(b)
     rows, columns = (-1, -2) if b.dim() > 1 else (-1, -1)
     real = torch.cat((p, -q), rows) @ torch.cat((r, s), columns)
     return ComplexTensor(real, torch.cat((p, q), rows) @ torch.cat((s, r), columns))
@@ -104,55 +88,31 @@ def _matrix_product(a: Any, b: Any) -> Any:
 def _conjugate(value: Any) -> Any:
     if isinstance(value, (int, float, complex)):
         return value.conjugate()
-    re, im = _parts(value)
+    re, im = parts(value)
     return ComplexTensor(re, -im)
 
 
 def _scaled(value: Any, factor: Any) -> Any:
-    return value if factor == 1 else _product(value, factor)
+    return value if factor == 1 else product(value, factor)
 
 
 def _product_added(value: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return _scaled(value, beta) + _scaled(_matrix_product(a, b), alpha)
 
 
-def _power(value: Any, exponent: Any) -> Any:
-    """Small whole powers are products, as PyTorch has them; the others exp(exponent log(value))."""
-    if isinstance(exponent, complex) and exponent.imag == 0:
-        exponent = exponent.real
-    if exponent in (0, 1, 2, -1):
-        one = ComplexTensor(torch.ones_like(value.re), torch.zeros_like(value.im))
-        return (one, value, _product(value, value), value.reciprocal())[int(exponent)]  # the last for -1
-    return torch.exp(_product(torch.log(value), exponent))
-
-
-def _sigmoid(value: Any) -> Any:
-    return (1 + torch.exp(-value)).reciprocal()
-
-
 def _sigmoid_backward(grad: Any, value: Any) -> Any:
-    return _product(grad, _conjugate(_product(value, 1 - value)))
-
-
-def _atanh(value: Any) -> Any:
-    return _product(torch.log(1 + value) - torch.log(1 - value), 0.5)
-
-
-def _atan(value: Any) -> Any:
-    """-i atanh(i z)."""
-    re, im = _parts(_atanh(ComplexTensor(-value.im, value.re)))
-    return ComplexTensor(im, -re)
+    return product(grad, _conjugate(product(value, 1 - value)))
 
 
 def _between(start: Any, end: Any, weight: Any) -> Any:
-    return start + _product(end - start, weight)
+    return start + product(end - start, weight)
 
 
 def _by_parts(operation: Callable[..., Tensor]) -> Callable[..., Any]:
     """Return an operation that moves or adds elements, on both parts."""
 
     def part(number: int, given: Any) -> Tensor:
-        args, kwargs = torch.utils._pytree.tree_map_only(ComplexTensor, lambda z: _parts(z)[number], given)
+        args, kwargs = torch.utils._pytree.tree_map_only(ComplexTensor, lambda z: parts(z)[number], given)
         return operation(*args, **kwargs)
 
     def apply(*args: Any, **kwargs: Any) -> Any:
@@ -162,12 +122,12 @@ def _by_parts(operation: Callable[..., Tensor]) -> Callable[..., Any]:
 
 
 def _scalar(value: complex, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    real = _REAL[dtype or torch.complex64]
+    real = REAL[dtype or torch.complex64]
     return ComplexTensor(*(torch.scalar_tensor(part, dtype=real) for part in (value.real, value.imag)))
 
 
 def _filled(size: Sequence[int], value: complex, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    real = _REAL[dtype or torch.complex64]
+    real = REAL[dtype or torch.complex64]
     return ComplexTensor(*(torch.full(size, part, dtype=real) for part in (value.real, value.imag)))
 
 
@@ -180,29 +140,32 @@ def _from_pairs(pairs: Tensor) -> Any:
 
 
 def _to_pairs(value: Any) -> Tensor:
-    return torch.stack(_parts(value), -1)
+    return torch.stack(parts(value), -1)
 
 
 def _to_copy(value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    re, im = _parts(value)
-    if dtype is None or dtype in _REAL:
-        wanted = _REAL[dtype] if dtype else re.dtype
+    re, im = parts(value)
+    if dtype is None or dtype in REAL:
+        wanted = REAL[dtype] if dtype else re.dtype
         return ComplexTensor(re.to(wanted), im.to(wanted))
     return re.to(dtype)
 
 
 def _made(factory: Callable[..., Tensor]) -> Callable[..., Any]:
     def make(*args: Any, dtype: torch.dtype, **options: Any) -> Any:
-        value = factory(*args, dtype=_REAL[dtype], **options)
+        value = factory(*args, dtype=REAL[dtype], **options)
         return ComplexTensor(value, torch.zeros_like(value))
 
     return make
 
 
+READS_MEMORY = (aten.as_strided.default, aten.as_strided_scatter.default)
 # Operations that move elements or add them up, which ComplexTensor does not know.
 _MOVEMENTS = (
     *(aten.roll.default, aten.tril.default, aten.triu.default, aten.unfold.default, aten.unfold_backward.default),
     *(aten.scatter_add.default, aten.index_put.default, aten.masked_select.default, aten.take.default),
+    *(aten.diagonal_copy.default, aten.new_empty_strided.default),
+    *READS_MEMORY,
     *(aten.reflection_pad1d.default, aten.replication_pad1d.default, aten.diag_embed.default, aten.trace.default),
 )
 _TABLE: Mapping[Any, Callable[..., Any]] = {
@@ -211,8 +174,8 @@ _TABLE: Mapping[Any, Callable[..., Any]] = {
     aten._fft_c2r.default: _c2r,
     aten.complex.default: _complex,
     aten.polar.default: lambda size, angle: ComplexTensor(size * torch.cos(angle), size * torch.sin(angle)),
-    aten.mul.Scalar: _product,
-    aten.mul.Tensor: _product,
+    aten.mul.Scalar: product,
+    aten.mul.Tensor: product,
     aten.squeeze_.dim: aten.squeeze.dim,
     aten.squeeze_.default: aten.squeeze.default,
     aten.unsqueeze_.default: aten.unsqueeze.default,
@@ -232,12 +195,26 @@ _TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.addmm.default: _product_added,
     aten.addmv.default: _product_added,
     aten.baddbmm.default: _product_added,
-    aten.pow.Tensor_Scalar: _power,
-    aten.square.default: lambda value: _product(value, value),
-    aten.sigmoid.default: _sigmoid,
+    aten.div.Tensor: functions.quotient,
+    aten.div.Scalar: functions.quotient,
+    aten.reciprocal.default: functions.reciprocal,
+    aten.mean.default: functions.mean,
+    aten.mean.dim: functions.mean,
+    aten.std.correction: lambda value, *args, **options: torch.sqrt(aten.var.correction(value, *args, **options)),
+    aten.pow.Tensor_Scalar: functions.power,
+    aten.pow.Scalar: functions.power_of,
+    aten.exp2.default: lambda value: functions.power_of(2, value),
+    aten.log2.default: lambda value: product(torch.log(value), 1 / math.log(2)),
+    aten.log10.default: lambda value: product(torch.log(value), 1 / math.log(10)),
+    aten.expm1.default: functions.expm1,
+    aten.log1p.default: functions.log1p,
+    aten.square.default: lambda value: product(value, value),
+    aten.sigmoid.default: functions.sigmoid,
     aten.sigmoid_backward.default: _sigmoid_backward,
-    aten.atanh.default: _atanh,
-    aten.atan.default: _atan,
+    aten.atanh.default: functions.atanh,
+    aten.atan.default: functions.atan,
+    aten.asinh.default: functions.asinh,
+    aten.acosh.default: functions.acosh,
     aten._conj.default: _conjugate,
     aten.lerp.Scalar: _between,
     aten.lerp.Tensor: _between,
@@ -245,17 +222,23 @@ _TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.resolve_conj.default: lambda value: value,
     aten._has_same_storage_numel.default: lambda value, other: True,  # forward mode asks; nothing reads the answer
     aten.is_same_size.default: lambda value, other: value.shape == other.shape,
-    aten.real.default: lambda value: _parts(value)[0],
-    aten.imag.default: lambda value: _parts(value)[1],
+    aten.real.default: lambda value: parts(value)[0],
+    aten.imag.default: lambda value: parts(value)[1],
 }
 
 
+# Of a real tensor and a complex number, which PyTorch promotes to complex ones.
+_PROMOTES = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar, aten.pow.Tensor_Scalar})
+
+
 def as_parts(value: Any) -> Any:
-    """Return a constant tensor as it is, a complex one as a ComplexTensor."""
-    if not isinstance(value, Tensor) or value.dtype not in _REAL:
+    """Return a constant tensor as it is, a complex one as a ComplexTensor of two constants."""
+    if not isinstance(value, Tensor) or value.dtype not in REAL:
         return value
-    value = value.resolve_conj().resolve_neg()
-    return ComplexTensor(value.real.clone(), value.imag.clone())
+    with _disable_current_modes():  # taking them apart is no part of the graph
+        value = value.resolve_conj().resolve_neg()
+        real, imag = value.real.clone(), value.imag.clone()
+    return ComplexTensor(real, imag)
 
 
 def real_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], complex_result: bool) -> Any:
@@ -270,7 +253,12 @@ def real_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], comple
     given = any(isinstance(leaf, ComplexTensor) for leaf in torch.utils._pytree.tree_leaves((args, kwargs)))
     if not given and not complex_result:
         return target(*args, **kwargs)
-    result = _TABLE.get(target, target)(*args, **kwargs)
+    if target in _PROMOTES and not given:
+        args = tuple(map(lifted, args))
+    try:
+        result = _TABLE.get(target, target)(*args, **kwargs)
+    except (TypeError, NotImplementedError) as error:
+        raise UnsupportedOperation(str(target), "", "it has no form in real numbers here") from error
     if any(
         _is_complex(leaf) and not isinstance(leaf, ComplexTensor) for leaf in torch.utils._pytree.tree_leaves(result)
     ):

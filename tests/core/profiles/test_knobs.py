@@ -163,6 +163,8 @@ def test_function_accuracy_can_be_given_for_one_function_or_for_all() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (3, "wanted a name, a mapping of knobs or a Profile, found 3"),
+        ("ieee,order=any,order=pairwise", "order is given twice"),
         ("tf3", "profile: wanted one of ieee, cuda, .* or auto, found 'tf3', did you mean \"tf32\"?"),
         ("ieee,splitk=2", "profile: no knob is called 'splitk', did you mean \"split_k\"?"),
         ("ieee,order", "profile: wanted NAME,KNOB=VALUE"),
