@@ -32,7 +32,9 @@ def audited(
     covered = [row.name for row in rows if row.verdict is Verdict.COVERED and row.elements]
     actual = {name: tensor for name in covered if (tensor := returned.get(name)) is not None}
     found = audit(check, upstream, results, actual)
-    seen = for_each({row.name: results[row.name].enclosure.mid for row in rows}, lambda name: sensitivity(results[name]))
+    seen = for_each(
+        {row.name: results[row.name].enclosure.mid for row in rows}, lambda name: sensitivity(results[name])
+    )
     foreseen = [dataclasses.replace(row, sensitivity=seen[row.name]) for row in rows]
     return [_with_precision(row, found[row.name]) if row.name in found else row for row in foreseen]
 
