@@ -101,8 +101,10 @@ def _of_sums(granted: Tensor, total: Tensor, terms: Terms, local: Local) -> tupl
     if partial is None:
         own = total.abs() * math.sqrt(n / 3)
     else:
-        squares = torch.maximum(partial.square().sum(1), (partial[:, -1:] - partial).square().sum(1))
-        own = squares.mul_(n / partial.shape[1]).sqrt_().reshape(granted.shape) / terms.divisor
+        last, ascending = partial[:, -1], torch.linalg.vector_norm(partial, dim=1).square_()
+        descending = ascending + last * (partial.shape[1] * last - 2 * partial.sum(1))  # of s - p_k
+        squares = torch.maximum(ascending, descending).mul_(n / partial.shape[1])
+        own = squares.sqrt_().reshape(granted.shape) / terms.divisor
     own = own.mul_(local.u_sum).nan_to_num_(nan=0.0)
     return torch.minimum(granted, torch.maximum(granted * share, own)), coherent, factor
 
