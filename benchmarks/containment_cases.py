@@ -130,6 +130,7 @@ OTHERS: Mapping[str, Make] = {
     "aten.where.Scalar": _given(COINS, 0.3, 1.7),
     "aten.where.ScalarOther": _given(COINS, drawn(3), 0.3),
     "aten.where.ScalarSelf": _given(COINS, 0.3, drawn(3)),
+    "exactref.regrouped.default": _given(X, 2),
     "prims.amax.default": _given(X, [1]),
     "prims.amin.default": _given(X, [0]),
     "prims.bitwise_and.default": _given(WHOLE, WHOLE.flip(0)),
