@@ -18,6 +18,8 @@ Functions that exist to avoid a cancellation are written so that it is avoided: 
 from __future__ import annotations
 
 import cmath
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,6 +59,24 @@ def lifted(value: Any) -> Any:
     return ComplexTensor(value, torch.zeros_like(value))
 
 
+def by_parts(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return a sum or difference; a number keeps the digits that the format of the result has no room for."""
+
+    def apply(a: Any, b: Any, alpha: Any = 1) -> Any:
+        if alpha != 1:
+            b = product(b, alpha) if isinstance(b, Tensor) else b * alpha
+        (re, im), (c, d) = _both_parts(a), _both_parts(b)
+        return ComplexTensor(operation(re, c), operation(im, d))
+
+    return apply
+
+
+def _both_parts(value: Any) -> tuple[Any, Any]:
+    if isinstance(value, Tensor):
+        return parts(value)
+    return (value.real, value.imag) if isinstance(value, complex) else (value, 0)
+
+
 def product(a: Any, b: Any) -> Any:
     """A real factor multiplies both parts; two complex ones make four products."""
     if (not isinstance(a, ComplexTensor) and isinstance(b, ComplexTensor)) or isinstance(a, complex):
@@ -86,6 +106,9 @@ def _both(value: Any) -> tuple[Any, Any]:
     if isinstance(value, complex):
         return value.real, value.imag
     return parts(value) if isinstance(value, Tensor) and value.is_complex() else (value, None)
+
+
+plus, minus = by_parts(operator.add), by_parts(operator.sub)
 
 
 def _term(a: Any, b: Tensor) -> Tensor:

@@ -38,6 +38,8 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "quotient of a real tensor": lambda z, w, t: t / z,
     "quotient of a number": lambda z, w, t: 2 / z + (1 + 2j) / w,
     "real tensor and complex number": lambda z, w, t: 1j * t + (t + 2j) - (1j - t) + t / (1 + 2j) + 1j / t,
+    "sums with numbers": lambda z, w, t: torch.add(z, 0.3, alpha=2) - (0.7 - 0.2j) + torch.rsub(w, 0.1j, alpha=3),
+    "sums with real tensors": lambda z, w, t: torch.sub(t, z, alpha=2) + torch.add(w, t, alpha=1.5),
     "exponential of i t": lambda z, w, t: torch.exp(1j * t),
     "power of a number": lambda z, w, t: 2**z,
     "powers": lambda z, w, t: z**-1 + z**3 + t.abs() ** 1j,
@@ -126,3 +128,12 @@ def test_what_has_no_real_form_is_named_and_so_is_memory_that_lies_otherwise() -
 
     with pytest.raises(UnsupportedOperation, match="contiguous"):
         reference(into_a_transposed).backward(numbers(4, 5), numbers(5, 4))
+
+
+def test_a_number_keeps_its_digits_beside_a_complex_tensor() -> None:
+    z = torch.complex(torch.tensor([-0.5266417, -0.52664185]), torch.zeros(2))
+    shifted = reference(lambda z: z + 0.7)
+    once = (z.to(torch.complex128) + 0.7).to(torch.complex64)  # 0.7 is no float32 number
+    assert bool((once != z + 0.7).any())
+    assert bool(shifted(z).covers(once).all())
+    assert bool(shifted(z).covers(z + 0.7).all())
