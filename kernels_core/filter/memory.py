@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -22,14 +21,21 @@ MOST = 1 << 28  # bytes that are kept
 
 
 class Kept:
-    """Memory that nothing uses; the oldest is given up first."""
+    """Memory that nothing uses; the oldest is given up first.
+
+    Memory comes back from finalisers, which run wherever the garbage collector does, also in the middle of a method
+    here: there is no lock to wait for, each change is one operation of a dict, and no list of it makes new objects.
+    """
 
     def __init__(self, most: int = MOST) -> None:
         """Start empty, to keep at most `most` bytes."""
-        self.most, self._free, self._lock = most, list[np.ndarray](), threading.Lock()
+        self.most, self._free = most, dict[int, np.ndarray]()
 
     def room(self, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
-        """Return an array without values; its memory comes back here when nothing holds the array any longer."""
+        """Return an array without values; its memory comes back here when nothing holds the array any longer.
+
+        A view that numpy makes of it does not hold it; a tensor made of it does, and so do views of the tensor.
+        """
         size = math.prod(shape) * dtype.itemsize
         if size < SMALL:
             return np.empty(shape, dtype)
@@ -39,17 +45,20 @@ class Kept:
         return array
 
     def _taken(self, size: int) -> np.ndarray:
-        with self._lock:
-            for place in reversed(range(len(self._free))):
-                if self._free[place].nbytes == size:
-                    return self._free.pop(place)
+        for store in reversed(list(self._free.values())):
+            if store.nbytes == size and self._free.pop(id(store), None) is not None:
+                return store
         return np.empty(size, np.uint8)  # numpy asks the system for large pages where there are any
 
     def _give_back(self, store: np.ndarray) -> None:
-        with self._lock:
-            self._free.append(store)
-            while sum(other.nbytes for other in self._free) > self.most:
-                self._free.pop(0)
+        self._free[id(store)] = store
+        kept = list(self._free.values())
+        total = sum(other.nbytes for other in kept)
+        for other in kept:
+            if total <= self.most:
+                break
+            self._free.pop(id(other), None)
+            total -= other.nbytes
 
 
 KEPT = Kept()

@@ -48,3 +48,22 @@ def test_rooms_have_shape_and_dtype_whatever_they_held_before():
     again = room((SMALL // 4, 2), torch.zeros(1, dtype=torch.int32))
     assert (again.shape, again.dtype) == ((SMALL // 4, 2), torch.int32)
     assert room((3, 0), torch.zeros(1, dtype=torch.bool)).shape == (3, 0)
+
+
+def test_memory_comes_back_from_the_garbage_collector_in_the_middle_of_another_return():
+    kept = Kept(most=2 * SMALL)
+
+    def returned():
+        cycle = [kept.room((SMALL,), np.dtype(np.uint8))]
+        cycle.append(cycle)
+
+    class Collecting(dict):
+        def values(self):
+            gc.collect()
+            return super().values()
+
+    kept._free = Collecting()
+    for _ in range(4):
+        returned()
+        kept.room((SMALL,), np.dtype(np.uint8))
+    assert sum(store.nbytes for store in kept._free.values()) <= 2 * SMALL
