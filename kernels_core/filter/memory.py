@@ -40,14 +40,15 @@ class Kept:
         if size < SMALL:
             return np.empty(shape, dtype)
         store = self._taken(size)
-        array = store.view(dtype).reshape(shape)
+        array: np.ndarray = store.view(dtype).reshape(shape)
         weakref.finalize(array, self._give_back, store).atexit = False
         return array
 
     def _taken(self, size: int) -> np.ndarray:
-        for store in reversed(list(self._free.values())):
-            if store.nbytes == size and self._free.pop(id(store), None) is not None:
-                return store
+        found: np.ndarray
+        for found in reversed(list(self._free.values())):
+            if found.nbytes == size and self._free.pop(id(found), None) is not None:
+                return found
         return np.empty(size, np.uint8)  # numpy asks the system for large pages where there are any
 
     def _give_back(self, store: np.ndarray) -> None:

