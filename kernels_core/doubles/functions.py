@@ -15,7 +15,19 @@ import torch
 
 from kernels_core.doubles.arithmetic import add, divide, multiply, negate, reciprocal, scale, subtract
 from kernels_core.doubles.error_free import two_sum
-from kernels_core.doubles.number import ETA, TINY, DoubleDouble, U, constant, exactly, number, select, unknown, within
+from kernels_core.doubles.number import (
+    ETA,
+    INFLATE,
+    TINY,
+    DoubleDouble,
+    U,
+    constant,
+    exactly,
+    number,
+    select,
+    unknown,
+    within,
+)
 from kernels_core.doubles.order import absolute, nonnegative
 from kernels_core.doubles.taylor import Table, at_precision, tabulate
 
@@ -39,12 +51,21 @@ def _parts(value: Callable[[], flint.arb]) -> tuple[tuple[float, ...], float]:
 
 
 def _reduced(x: DoubleDouble, count: Tensor, value: Callable[[], flint.arb]) -> DoubleDouble:
-    """Return x - count times a constant, for |count| < 2^20."""
+    """Return x - count times a constant, for |count| < 2^20.
+
+    The leading parts are taken from the high part without error; what is left of them, low + e + e' + e'' + the last
+    part, is summed up in float64, each sum with an error of u of itself.
+    """
     parts, left = at_precision(lambda: _parts(value))
+    high, low, rad = x.hi, x.lo, x.rad + count.abs() * left
     for part in parts[:-1]:
-        x = add(x, exactly(count * -part))
+        high, lost = two_sum(high, count * -part)
+        low = low + lost
+        rad = rad + low.abs() * U
     last = count * -parts[-1]
-    return add(x, DoubleDouble(last, last.new_zeros(()), last.abs() * U + count.abs() * left))
+    low = low + last
+    rad = rad.add_((low.abs() + last.abs()) * U).mul_(INFLATE)
+    return DoubleDouble(*two_sum(high, low), rad)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
@@ -63,7 +84,7 @@ def _scaled(a: DoubleDouble, exponent: Tensor) -> DoubleDouble:
 
 @functools.cache
 def _expm1_table() -> Table:
-    return tabulate([lambda s: s.exp() - 1], 2.0**-6, -24, 24)
+    return tabulate([lambda s: s.exp() - 1], 2.0**-9, -192, 192)
 
 
 def _halved(x: DoubleDouble) -> tuple[Tensor, DoubleDouble]:
