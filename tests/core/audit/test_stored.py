@@ -56,3 +56,30 @@ def test_stored_leaves_results_alone_that_are_exact_in_the_narrower_format(dtype
     a, b = (torch.randint(-7, 8, (16, 16), generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (0, 1))
     row = row_of(lambda a, b: (b.mT @ a.mT).mT.contiguous(), product, a=a, b=b)
     assert row.verdict is Verdict.COVERED
+
+
+@pytest.mark.parametrize("order", ["lanes", "pairwise", "by sign"])
+def test_stored_leaves_sums_alone_that_cancel(order: str) -> None:
+    """h and -h (1 + 1e-6): what is left is a multiple of the last place of partial sums, of few digits."""
+    h = normal(128, 150)
+    x = torch.cat([h, -h * (1 + 1e-6)], -1)
+
+    def added(x: Tensor) -> Tensor:
+        if order == "by sign":
+            return _one_by_one(x.sort(-1).values)
+        if order == "lanes":
+            x = _one_by_one(torch.nn.functional.pad(x, (0, 20)).reshape(128, 10, 32).mT)
+        while x.shape[-1] > 1:
+            x = torch.nn.functional.pad(x, (0, x.shape[-1] % 2))
+            x = x[..., 0::2] + x[..., 1::2]
+        return x[..., 0]
+
+    row = row_of(added, lambda x: x.sum(-1), x=x)
+    assert row.verdict is Verdict.COVERED
+
+
+def _one_by_one(x: Tensor) -> Tensor:
+    total = x[..., 0]
+    for k in range(1, x.shape[-1]):
+        total = total + x[..., k]
+    return total
