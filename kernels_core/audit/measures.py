@@ -61,7 +61,7 @@ def different(errors: Tensor) -> int:
     size = math.sqrt(float(errors.square().mean()))
     if not size:
         return 0
-    place = torch.round(errors * (2.0**10 / size)).to(torch.int64)  # at most 2^10 sqrt(n) from zero
+    place = torch.round(errors / size * 2.0**10).to(torch.int64)  # at most 2^10 sqrt(n) from zero
     place -= int(place.amin())
     met = place.new_zeros(int(place.amax()) + 1, dtype=torch.bool)
     return int(torch.count_nonzero(met.index_fill_(0, place, True)))

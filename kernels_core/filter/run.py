@@ -151,9 +151,9 @@ def _run(
         other = Arithmetic(profile, around_mid=True, kinks=kinks, turned=bit)
         return _outputs(program, _evaluate(program, start(), other))
 
-    exactly = all(isinstance(value, torch.Tensor) for value in inputs.values())
-    exactly = exactly and not profile.flush_subnormals and profile.order != "sequential"  # which has sharper sums
-    values = _evaluate(closed(program) if exactly else program, start(), arithmetic)
+    exact = all(isinstance(value, torch.Tensor) for value in inputs.values())
+    exact = exact and not profile.flush_subnormals and profile.order != "sequential"  # which has sharper sums
+    values = _evaluate(closed(program) if exact else program, start(), arithmetic)
     if arithmetic.special:
         arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks)
         values = _evaluate(program, start(), arithmetic)

@@ -129,6 +129,7 @@ def mean(value: Any, *args: Any, dtype: torch.dtype | None = None, **options: An
 
 def power(value: Any, exponent: Any) -> Any:
     """Small whole powers are products, as PyTorch has them; the others exp(exponent log(value))."""
+    value = lifted(value)
     if isinstance(exponent, complex) and exponent.imag == 0:
         exponent = exponent.real
     if exponent in (0, 1, 2, -1):

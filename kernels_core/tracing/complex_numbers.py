@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from kernels_core.errors import UnsupportedOperation
 from kernels_core.tracing import complex_functions as functions
-from kernels_core.tracing.complex_functions import REAL, lifted, parts, product
+from kernels_core.tracing.complex_functions import REAL, parts, product
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -232,10 +232,6 @@ _TABLE: Mapping[Any, Callable[..., Any]] = {
 }
 
 
-# Of a real tensor and a complex number, which PyTorch promotes to complex ones.
-_PROMOTES = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar, aten.pow.Tensor_Scalar})
-
-
 def as_parts(value: Any) -> Any:
     """Return a constant tensor as it is, a complex one as a ComplexTensor of two constants."""
     if not isinstance(value, Tensor) or value.dtype not in REAL:
@@ -258,8 +254,6 @@ def real_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], comple
     given = any(isinstance(leaf, ComplexTensor) for leaf in torch.utils._pytree.tree_leaves((args, kwargs)))
     if not given and not complex_result:
         return target(*args, **kwargs)
-    if target in _PROMOTES and not given:
-        args = tuple(map(lifted, args))
     try:
         result = _TABLE.get(target, target)(*args, **kwargs)
     except (TypeError, NotImplementedError) as error:

@@ -85,9 +85,10 @@ def to_graph(function: Callable[..., Any], arguments: Groups, sources: dict[str,
              before: set[str]) -> torch.fx.GraphModule:  # fmt: skip
     """Return the traced graph without mutation; `sources` and `before` are kept in step with its node names."""
     graph = without_mutation(traced(function, arguments), arguments, sources, before)
-    if has_complex(graph):
-        with light_pairs():
-            graph = _followed(RealFollower(graph), arguments, sources, before)
+    if not has_complex(graph):
+        return graph
+    with light_pairs():
+        graph = _followed(RealFollower(graph), arguments, sources, before)
     return without_mutation(graph, arguments, sources, before)
 
 
