@@ -1,4 +1,4 @@
-"""Operations of PyTorch's `prims` layer, which its decompositions emit, by the ATen operation that they are."""
+"""Operations by the ATen operation that they are: those of the `prims` layer, which decompositions emit, and a view."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ ALIASES: Mapping[str, str] = {
     "prims.minimum.default": "aten.minimum.default",
     "prims.mul.default": "aten.mul.Tensor",
     "prims.ne.default": "aten.ne.Tensor",
+    "aten._neg_view.default": "aten.neg.default",  # the imaginary part of a conjugate
     "prims.neg.default": "aten.neg.default",
     "prims.pow.default": "aten.pow.Tensor_Tensor",
     "prims.reciprocal.default": "aten.reciprocal.default",

@@ -23,6 +23,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "conjugate": lambda a, b: a.conj() * b - b,
     "exponential": lambda a, b: torch.exp(a) + b,
     "parts": lambda a, b: torch.complex(a.imag, b.real),
+    "imaginary part of a conjugate": lambda a, b: torch.complex(a.conj().imag, b.real),
 }
 
 
