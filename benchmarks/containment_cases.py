@@ -41,7 +41,7 @@ UNARY = (
     "prims.isfinite prims.lgamma prims.log prims.log10 prims.log1p prims.log2 prims.neg prims.reciprocal prims.round "
     "prims.rsqrt prims.sign prims.sin prims.sinh prims.sqrt prims.tan prims.tanh prims.trunc prims.view_of "
     "aten.alias aten.contiguous aten.detach aten.detach_copy aten.isfinite aten.isinf aten.lift aten.lift_fresh "
-    "aten.signbit aten.square"
+    "aten.signbit aten.square aten._neg_view"
 ).split()
 BINARY = (
     "prims.add prims.atan2 prims.div prims.eq prims.fmax prims.fmin prims.fmod prims.ge prims.gt prims.hypot prims.le "

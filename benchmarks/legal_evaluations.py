@@ -32,12 +32,14 @@ def _without_memory(*values: Any) -> bool:
 class OverflowWatch(TorchDispatchMode):
     """Notices results that are infinite where every operand is finite: overflow of an intermediate is never legal.
 
-    A cast to an 8-bit format overflows as the program declares, and a gradient that is returned in one saturates as a
-    result does; one that PyTorch's derivative of a cast stores in 8 bit on its way must not (docs/dtypes.md).
+    Nor is a gradient that PyTorch forms by dividing by a product that has underflowed (docs/findings.md, 52). A cast to
+    an 8-bit format overflows as the program declares, and a gradient that is returned in one saturates as a result
+    does; one that PyTorch's derivative of a cast stores in 8 bit on its way must not (docs/dtypes.md).
 
     Attributes:
         seen: an intermediate overflowed.
-        gradient: a gradient that went on from there overflowed in an 8-bit format: no gradient is legal then.
+        gradient: a gradient went on from one that overflowed in an 8-bit format, or divides what has underflowed: no
+            gradient is legal then.
     """
 
     def __init__(self) -> None:
@@ -54,10 +56,22 @@ class OverflowWatch(TorchDispatchMode):
             self._beyond += [result] * (_is_float8(result) and _overflows(args[0], result.dtype))
         if _without_memory(result, *pytree.tree_leaves(args)):
             return result
+        self.gradient |= func.overloadpacket in _DIVIDED_BY and _underflows(func, args, kwargs or {}, result)
         if _inexact(result) and result.itemsize > 1 and not self.seen and bool(result.isinf().any()):
             tensors = [a for a in pytree.tree_leaves(args) if _inexact(a)]
             self.seen = bool(tensors) and all(bool(_widened(t).isfinite().all()) for t in tensors)
         return result
+
+
+_DIVIDED_BY = frozenset({torch.ops.aten.prod, torch.ops.aten.cumprod})  # whose gradients divide by their results
+
+
+def _underflows(func: Any, args: Any, kwargs: Any, result: Tensor) -> bool:
+    """Return True where a result of this operation is zero or subnormal and should not be zero."""
+    if not result.is_floating_point() or result.itemsize == 1:
+        return False
+    exact = func(args[0].double(), *args[1:], **{**kwargs, "dtype": torch.float64})
+    return bool(((exact != 0) & (result.abs() < torch.finfo(result.dtype).tiny)).any())
 
 
 def _in_backward() -> bool:

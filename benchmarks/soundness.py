@@ -132,13 +132,19 @@ def _one(job: tuple[int, str, str]) -> dict[str, Any]:
         return {"seed": job[0], "error": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
+def _collect_less() -> None:
+    """Keep the garbage collector from the modules of PyTorch, and from every few of a trace's many small objects."""
+    gc.freeze()
+    gc.set_threshold(100_000)
+
+
 def sweep(options: argparse.Namespace, first: int) -> Iterator[dict[str, Any]]:
     """Yield what was found in each program from the seed `first` on, in their order."""
     jobs = [(seed, options.dtype, options.order) for seed in range(first, options.first + options.programs)]
     if options.workers == 1:
         yield from map(_one, jobs)
         return
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+    with multiprocessing.get_context("spawn").Pool(options.workers, _collect_less) as pool:
         yield from pool.imap(_one, jobs, chunksize=16)
 
 
@@ -217,7 +223,7 @@ def main() -> int:
     parser.add_argument("--tightness", type=int, default=500)
     parser.add_argument("--log", type=pathlib.Path, help="file that a later sweep of the same programs goes on from")
     options = parser.parse_args()
-    gc.freeze()  # the modules of PyTorch, which every collection would walk through
+    _collect_less()
     totals = swept(options)
     sys.stdout.write(f"{options.dtype}: {json.dumps(totals.counts)}; {len(totals.bad)} bad; {totals.seconds:.0f} s\n")
     dtype = getattr(torch, options.dtype)

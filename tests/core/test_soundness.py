@@ -83,6 +83,19 @@ def test_an_overflow_in_the_middle_is_no_legal_evaluation_and_one_of_a_declared_
     assert watch.seen
 
 
+def test_a_gradient_that_divides_by_a_product_that_has_underflowed_is_no_legal_evaluation():
+    def gradient(*values):
+        x = torch.tensor(values, requires_grad=True)
+        with OverflowWatch() as watch:
+            torch.autograd.grad(torch.prod(x), x)
+        return watch.gradient
+
+    assert gradient(1e-30, 1e-16)
+    assert gradient(1e-30, 1e-10)  # subnormal, so of few digits
+    assert not gradient(1e-10, 0.0)
+    assert not gradient(1e-10, 1e-16)
+
+
 def test_a_gradient_in_8_bit_must_not_overflow_on_its_way_and_saturates_as_a_result():
     def gradient(x, scale):
         with OverflowWatch() as watch:
