@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -159,6 +159,14 @@ class Program:
     def only(self, names: list[str]) -> Program:
         """Return the program that computes just these results."""
         return without_dead_steps(dataclasses.replace(self, outputs={name: self.outputs[name] for name in names}))
+
+    def forward(self, inputs: Collection[str]) -> Program:
+        """Return the program of the outputs alone, which needs just these inputs."""
+        own = {name: number for name, number in self.inputs.items() if name in inputs}
+        program = self.only([name for name in self.outputs if not name.startswith("grad_")])
+        steps = tuple(step for step in program.steps if step.name != "input" or step.number in own.values())
+        metas = {name: self.output_metas[name] for name in program.outputs}
+        return dataclasses.replace(program, steps=steps, inputs=own, output_metas=metas)
 
 
 # Primitives that PyTorch's function of the same name computes on floating tensors.

@@ -66,6 +66,8 @@ class Programs:
     @functools.cached_property
     def forward(self) -> Program:
         """The program of the forward."""
+        if self._together is not None:
+            return self._together.forward(self.parts)
         with _named(self.reference.name):
             program = tracing.trace(self.reference.function, self.arguments)
         if not program.outputs:
@@ -73,10 +75,22 @@ class Programs:
         return program
 
     @functools.cached_property
+    def _together(self) -> Program | None:
+        """The program of outputs and gradients by one trace; None where the forward must be known first, or is all."""
+        if not self.asked:
+            return None
+        try:
+            return derivatives.trace_together(self.reference.function, self.arguments, self.asked)
+        except TraceError:  # the forward may have a program, and says better why there is none
+            return None
+
+    @functools.cached_property
     def joint(self) -> Program:
         """The program of outputs and gradients."""
         if not self.wrt:
             return self.forward
+        if self._together is not None:
+            return self._together
         with _named(self.reference.name):
             return derivatives.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
 

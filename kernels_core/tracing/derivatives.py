@@ -24,7 +24,15 @@ from kernels_core.tracing.complex_parts import names_of_parts, together, values_
 from kernels_core.tracing.declared_backward import trace_declared
 from kernels_core.tracing.primal import Primal, titled
 
-__all__ = ["load_forward_mode", "tangent_name", "trace_declared", "trace_double_backward", "trace_jvp", "trace_vjp"]
+__all__ = [
+    "load_forward_mode",
+    "tangent_name",
+    "trace_declared",
+    "trace_double_backward",
+    "trace_jvp",
+    "trace_together",
+    "trace_vjp",
+]
 
 Tensor = torch.Tensor
 
@@ -43,7 +51,7 @@ def trace_vjp(
         function: the reference.
         arguments: by name.
         wrt: names of the tensors to differentiate.
-        forward: the program of the forward, for the shapes of the cotangents.
+        forward: the program of the forward.
         flat: differentiate that program in place of the function; without this where PyTorch cannot differentiate the
             function because it writes to what its derivative needs, which a Function's forward may do.
     """
@@ -60,20 +68,30 @@ def writes_to_what_it_needs(error: BaseException) -> bool:
     return "modified by an inplace operation" in str(error)
 
 
-def _trace_vjp(traced: Primal) -> Program:
-    wrt, forward = traced.wrt, traced.forward
+def trace_together(function: Callable[..., Any], arguments: Arguments, wrt: Sequence[str]) -> Program:
+    """Return the program of outputs and gradients as `trace_vjp` does, by one trace that needs no forward.
 
-    def joint(values: list[Tensor], upstream: list[Tensor]) -> Any:
+    Raises:
+        TraceError: it needs one, or there is none: no gradient, or an operation without a rule.
+    """
+    return _trace_vjp(Primal(function, arguments, wrt, None))
+
+
+def _trace_vjp(traced: Primal) -> Program:
+    def joint(values: list[Tensor]) -> Any:
         primal, chosen = traced.primal(values)
         _, pullback, outputs = torch.func.vjp(primal, *chosen, has_aux=True)  # type: ignore[misc]
         traced.forward_ends()
+        upstream = traced.late_cotangents()
         found = pullback(tuple(together(traced.floating, upstream).values()))
-        return values_apart(outputs, outputs), values_apart(found, chosen)
+        return values_apart(outputs, outputs), values_apart(found, chosen), upstream  # so that none of these is dropped
 
-    names = [*forward.outputs, *titled(traced.chosen(wrt), cotangent_name)]
-    inputs = [*names_of_parts(traced.tensors), *titled(traced.floating, cotangent_name)]
-    program = traced.program(joint, [traced.cotangents()], inputs, names)
-    return with_factored(program, {name: 1 for name in names if name.startswith("grad_")})
+    graph = traced.graph(joint, [])
+    late, gradients = titled(traced.floating, cotangent_name), titled(traced.chosen(traced.wrt), cotangent_name)
+    names = [*names_of_parts(traced.outputs), *gradients, *[None] * len(late)]
+    program = traced.translated(graph, [*names_of_parts(traced.tensors), *late], names)
+    program = dataclasses.replace(program, complex_outputs=traced.complex_outputs())
+    return with_factored(program, dict.fromkeys(gradients, 1))
 
 
 def trace_jvp(
@@ -172,9 +190,9 @@ def trace_double_backward(
     return _by_either_route(traced, Primal(function, arguments, wrt, forward), "the second order", flat_only=flat)
 
 
-def _own_operations(program: Program) -> list[str]:
+def _own_operations(program: Program | None) -> list[str]:
     """Return the names of the operations that are ours, which PyTorch cannot differentiate."""
-    return [step.name for step in program.steps if step.name.startswith("exactref.")]
+    return [step.name for step in (program.steps if program else ()) if step.name.startswith("exactref.")]
 
 
 def _by_either_route(

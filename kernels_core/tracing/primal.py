@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernels_core.errors import TraceError
 from kernels_core.program import Meta, Program
 from kernels_core.tracing.arguments import Arguments, named_tensors, output_names
 from kernels_core.tracing.complex_parts import (
@@ -21,6 +22,7 @@ from kernels_core.tracing.complex_parts import (
     whole_metas,
 )
 from kernels_core.tracing.graph import StandIn, nodes_so_far, to_graph
+from kernels_core.tracing.late_inputs import late_input
 from kernels_core.tracing.trace import call_in_place
 from kernels_core.tracing.translation import to_program
 
@@ -31,16 +33,25 @@ Tensor = torch.Tensor
 class Primal:
     """What the traces of one reference's derivatives share: its tensors, and where its forward ends.
 
-    `flat`: differentiate the program of the forward in place of the function itself.
+    Attributes:
+        forward: its program; None where that comes of the same trace as the derivative.
+        flat: differentiate that program in place of the function itself.
+        outputs: shape and dtype of the reference's own results, complex ones whole; known once it was called.
     """
 
     function: Callable[..., Any]
     arguments: Arguments
     wrt: Sequence[str]
-    forward: Program
+    forward: Program | None
     flat: bool = False
+    outputs: dict[str, Meta] = dataclasses.field(default_factory=dict)
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
     before: set[str] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Take the outputs of a known forward."""
+        if self.forward is not None:
+            self.outputs = whole_metas(self.forward.output_metas, self.forward.complex_outputs)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -52,10 +63,9 @@ class Primal:
         """The outputs that have derivatives."""
         return {n: m for n, m in self.outputs.items() if differentiable(m.dtype)}
 
-    @property
-    def outputs(self) -> dict[str, Meta]:
-        """Shape and dtype of the reference's own results, complex ones whole."""
-        return whole_metas(self.forward.output_metas, self.forward.complex_outputs)
+    def complex_outputs(self) -> tuple[str, ...]:
+        """Return the names of the complex ones among the reference's results."""
+        return tuple(name for name, meta in self.outputs.items() if meta.dtype.is_complex)
 
     def chosen(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the tensors of these names."""
@@ -68,14 +78,19 @@ class Primal:
         def primal(*chosen: Tensor) -> Any:
             placed = {**given, **dict(zip(self.wrt, chosen, strict=True))}
             outputs = self._outputs(placed)
+            if not self.floating:
+                raise TraceError("no output of the reference has a derivative")
             return tuple(o for o in outputs if differentiable(o.dtype)), tuple(outputs)
 
         return primal, [given[name] for name in self.wrt]
 
     def _outputs(self, placed: Mapping[str, Tensor]) -> list[Tensor]:
-        if self.flat:
+        if self.flat and self.forward is not None:
             return list(together(self.outputs, list(self.forward.run(apart(placed)).values())).values())
-        return output_names(call_in_place(self.function, self.arguments, placed, self.sources))[1]
+        names, outputs = output_names(call_in_place(self.function, self.arguments, placed, self.sources))
+        if self.forward is None:
+            self.outputs = {n: Meta(tuple(o.shape), o.dtype) for n, o in zip(names, outputs, strict=True)}
+        return outputs
 
     def forward_ends(self) -> None:
         """Remember that the nodes so far are the reference's own; later ones belong to the derivative."""
@@ -85,6 +100,10 @@ class Primal:
     def cotangents(self) -> list[StandIn]:
         """Return stand-ins for the upstream gradients."""
         return self.stand_ins(self.floating)
+
+    def late_cotangents(self) -> list[Tensor]:
+        """Return the upstream gradients as late inputs, within a trace."""
+        return [late_input(s.shape, s.dtype, s.device, number) for number, s in enumerate(self.cotangents())]
 
     def stand_ins(self, like: Mapping[str, Tensor] | Mapping[str, Meta]) -> list[StandIn]:
         """Return stand-ins for tensors like these, the parts of complex ones one by one."""
@@ -99,8 +118,17 @@ class Primal:
         self, function: Callable[..., Any], more: Sequence[list[StandIn]], inputs: list[str], names: list[str]
     ) -> Program:
         """Return the program of `function(values, *more)`."""
-        graph = to_graph(function, [list(apart(self.tensors).values()), *more], self.sources, self.before)
-        return to_program(without_repeats(graph), inputs, names, self.sources, self.before)
+        return self.translated(self.graph(function, more), inputs, names)
+
+    def translated(self, graph: torch.fx.GraphModule, inputs: list[str], names: Sequence[str | None]) -> Program:
+        """Return the program of a graph, as `to_program`."""
+        return to_program(graph, inputs, names, self.sources, self.before)
+
+    def graph(self, function: Callable[..., Any], more: Sequence[list[StandIn]]) -> torch.fx.GraphModule:
+        """Return the graph of `function(values, *more)`."""
+        return without_repeats(
+            to_graph(function, [list(apart(self.tensors).values()), *more], self.sources, self.before)
+        )
 
 
 def titled(like: Mapping[str, HasDtype], title: Callable[[str], str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,12 +20,13 @@ from kernels_core.rewrites.reused_factors import with_systems
 from kernels_core.rewrites.zero_signs import with_free_zeros
 from kernels_core.rules import registry
 from kernels_core.tracing.graph import VALUE_FREE
+from kernels_core.tracing.late_inputs import LATE_INPUT
 
 
 def to_program(
     graph: torch.fx.GraphModule,
     inputs: list[str],
-    names: list[str],
+    names: Sequence[str | None],
     sources: Mapping[str, str],
     forward: set[str] | None = None,
 ) -> Program:
@@ -33,8 +34,8 @@ def to_program(
 
     Args:
         graph: flat, of ATen operations.
-        inputs: names of its placeholders, in order.
-        names: of its results, in order; a result that is None has no gradient.
+        inputs: names of its placeholders, in order, and of its late inputs.
+        names: of its results, in order, None for one that is no result; a result that is None has no gradient.
         sources: the user's line by node name.
         forward: names of the nodes that are the reference's own, the others belong to its derivative; None for all.
 
@@ -58,7 +59,7 @@ class Translation:
         self,
         graph: torch.fx.GraphModule,
         inputs: list[str],
-        names: list[str],
+        names: Sequence[str | None],
         sources: Mapping[str, str],
         forward: set[str] | None = None,
         *,
@@ -80,20 +81,25 @@ class Translation:
             getattr(self, f"_{node.op}")(node)
         outputs, metas = {}, {}
         for name, ref in zip(self.names, self.outputs, strict=True):
+            if name is None:
+                continue
             outputs[name] = ref if isinstance(ref, Ref) else None
             if isinstance(ref, Ref):
                 meta = self.steps[ref.step].metas[ref.output]
                 if meta is None:
                     raise InvariantError(f"{name} is not a tensor")
                 metas[name] = meta
-        return Program(tuple(self.steps), self.inputs, self.constants, outputs, metas)
+        inputs_first = sorted(self.steps, key=lambda step: step.name != "input")
+        return Program(tuple(inputs_first), self.inputs, self.constants, outputs, metas)
 
     def _add(self, **fields: Any) -> Ref:
         self.steps.append(Step(number=len(self.steps), **fields))
         return Ref(len(self.steps) - 1)
 
     def _placeholder(self, node: torch.fx.Node) -> None:
-        name = self.pending.pop(0)
+        self._input(node, self.pending.pop(0))
+
+    def _input(self, node: torch.fx.Node, name: str) -> None:
         ref = self._add(op=None, name="input", args=(), kwargs={}, metas=_metas(node))
         self.inputs[name], self.refs[node] = ref.step, ref
 
@@ -110,6 +116,9 @@ class Translation:
         if not node.users:  # values that Python read to choose its branch, and what nothing needs
             return
         name = str(node.target)
+        if name == LATE_INPUT:
+            self._input(node, self.pending[node.args[-1]])  # type: ignore[index]
+            return
         if not isinstance(node.target, torch._ops.OpOverload):
             raise TraceError(
                 f"the reference calls {name} on a value that is not a tensor\nuse tensors or plain numbers"

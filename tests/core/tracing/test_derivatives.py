@@ -14,7 +14,7 @@ import exactref as er
 from kernels_core.coverage import Element
 from kernels_core.errors import TraceError, UsageError
 from kernels_core.formats import format_of, ulp
-from kernels_core.reference import Result, reference
+from kernels_core.reference import Check, Result, reference
 from kernels_core.tracing import derivatives
 from kernels_core.tracing.trace import trace
 from tests.core.rules.checker import assert_contained, assert_covered
@@ -263,6 +263,31 @@ def test_results_are_named_after_what_they_belong_to():
         "grad_A", "grad_grad_output[0]", "grad_grad_output[1]"
     ]  # fmt: skip
     assert list(ref.jvp(A, B, tangents={"A": A})) == ["tangent_output[0]", "tangent_output[1]"]
+
+
+def test_outputs_and_gradients_come_of_one_trace_and_the_forward_needs_no_upstream_gradient() -> None:
+    calls = []
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(1)
+        return x * y, (x + y).long()
+
+    x, y = torch.randn(3), torch.randn(3)
+    check = Check(reference(function), {"x": x, "y": y})
+    results = check.both([torch.ones(3)])
+    assert len(calls) == 1
+    assert set(check.joint.inputs) == {"x", "y", "grad_output[0]"}
+    assert set(check.forward.inputs) == {"x", "y"}
+    assert list(check.forward.outputs) == ["output[0]", "output[1]"]
+    assert results["grad_x"].covers(y).all()
+    assert not results["grad_x"].covers(x).any()
+
+
+def test_equal_upstream_gradients_stay_apart_and_one_that_nothing_needs_stays_an_input() -> None:
+    check = Check(reference(lambda x: (2 * x, 3 * x, x.detach() * torch.zeros(3))), {"x": torch.ones(3)})
+    upstream = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 20.0, 30.0]), torch.ones(3)]
+    assert check.both(upstream)["grad_x"].covers(torch.tensor([32.0, 64.0, 96.0])).all()
+    assert set(check.joint.inputs) == {"x", "grad_output[0]", "grad_output[1]", "grad_output[2]"}
 
 
 def test_a_gradient_without_a_vector_does_not_count():
