@@ -131,7 +131,7 @@ def _inputs(case: Case, drawn: Drawn, check: Check) -> Iterator[Tensor]:
 
 def made_of(given: TensorInput, smallest: int) -> str:
     """Return how an input is made, in words."""
-    if isinstance(given.values, list):
+    if not isinstance(given.values, str):
         return "listed"
     if given.dtype == torch.bool:
         return "mask"

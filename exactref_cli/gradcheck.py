@@ -47,7 +47,7 @@ def repeat(options: Options, chosen: Sequence[inputs.Input], dtype: str, *, vary
     for given in (one for group in chosen for one in inputs.flat(group)):
         if isinstance(given, inputs.TensorInput) and given.values == inputs.EXHAUSTIVE:
             words += ["--exhaustive"]
-        elif isinstance(given, inputs.TensorInput) and not isinstance(given.values, list):
+        elif isinstance(given, inputs.TensorInput) and isinstance(given.values, str):
             words += ["--shape", f"{given.name}={_sizes(given.shape)}"]
     for text in options.values:
         words += ["--values", text]

@@ -27,7 +27,7 @@ class TensorInput:
     Attributes:
         name: of the argument.
         shape, dtype: of the tensor.
-        values: a family such as "normal", or nested lists of numbers.
+        values: a family such as "normal", or nested lists of numbers, or one number where there are no dimensions.
         below: integers are drawn from 0 to below - 1; None takes the smallest size of the floating inputs.
         requires_grad: None where nobody said.
     """
@@ -35,7 +35,7 @@ class TensorInput:
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
-    values: str | list[Any] = "normal"
+    values: str | list[Any] | float = "normal"
     below: int | None = None
     requires_grad: bool | None = None
 
@@ -189,7 +189,7 @@ def _declared(tensors: Iterable[TensorInput]) -> tuple[str, ...] | None:
 
 
 def _tensor(given: TensorInput, generator: torch.Generator, smallest: int) -> Tensor:
-    if isinstance(given.values, list):
+    if not isinstance(given.values, str):
         return torch.tensor(given.values, dtype=torch.float64).to(given.dtype)
     if given.values == EXHAUSTIVE:
         return all_values(given.dtype)

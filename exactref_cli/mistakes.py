@@ -23,6 +23,7 @@ from exactref_cli.schema import (
     require_text,
     shape_of_list,
     shown,
+    written_out,
 )
 from kernels_core.errors import nearest
 
@@ -160,7 +161,7 @@ def _input_contradictions(given: Input, check: Check) -> Iterator[tuple[yaml_lin
     for place, size in enumerate(given.shape or []):
         if isinstance(size, str) and size not in known:
             yield ("shape", place), f"no size is called {size!r}{nearest(size, known)}"
-    if isinstance(given.values, list):
+    if written_out(given.values):
         yield from _listed_contradictions(given.values, given.shape)
     elif given.values == "exhaustive":
         if given.shape is not None:
@@ -175,7 +176,7 @@ def _input_contradictions(given: Input, check: Check) -> Iterator[tuple[yaml_lin
         yield ("requires_grad",), f"wanted a floating dtype, found {dtype}"
 
 
-def _listed_contradictions(values: list[Any], shape: list[int | str] | None) -> Iterator[tuple[yaml_lines.Path, str]]:
+def _listed_contradictions(values: Any, shape: list[int | str] | None) -> Iterator[tuple[yaml_lines.Path, str]]:
     try:
         found = shape_of_list(values)
     except ValueError as error:

@@ -248,7 +248,7 @@ def _single(
         name,
         tuple(shape),
         inputs.dtype_named(dtype),
-        given.values or "normal",
+        "normal" if given.values is None else given.values,
         None if given.below is None else _size(given.below, named),
         given.requires_grad,
     )
@@ -257,7 +257,7 @@ def _single(
 def _sizes(check: schema.Check, combination: Mapping[str, Any], seed: int, device: str) -> tuple[Size, ...]:
     """Return the sizes for the battery: of the `dims` that the matrix leaves alone and no listed values pin."""
     given = (check.inputs or {}).values()
-    pinned = {size for one in given if isinstance(one.values, list) for size in one.shape or ()}
+    pinned = {size for one in given if schema.written_out(one.values) for size in one.shape or ()}
     free = {name: size for name, size in check.dims.items() if name not in combination and name not in pinned}
     return sizes.of_names(free, lambda changed: _maker(check, {**combination, **changed}, None, seed, device))
 

@@ -73,8 +73,13 @@ def _target(value: Any) -> str:
     return value
 
 
-def _values(value: Any) -> str | list[Any]:
-    return value if isinstance(value, list) else one_of(FAMILIES)(value)
+def _values(value: Any) -> str | list[Any] | float:
+    return value if written_out(value) else one_of(FAMILIES)(value)
+
+
+def written_out(values: Any) -> bool:
+    """Return True for nested lists of numbers, or the one number of a tensor without dimensions: no family."""
+    return isinstance(values, (list, int, float))
 
 
 _BATTERY_WORDS = (*ITEMS, "values", *(f"-{name}" for name in (*ITEMS, "values")))
@@ -148,7 +153,9 @@ def _choice(*known: str) -> Any:
 Size = Annotated[int, PlainValidator(require_size), WithJsonSchema({"type": "integer", "minimum": 0})]
 SizeOrName = Annotated[int | str, PlainValidator(_size_or_name), WithJsonSchema({"type": ["integer", "string"]})]
 Target = Annotated[str, PlainValidator(_target), WithJsonSchema({"type": "string", "pattern": "^.+:.+$"})]
-Values = Annotated[str | list[Any], PlainValidator(_values), WithJsonSchema({"type": ["string", "array"]})]
+Values = Annotated[
+    str | list[Any] | float, PlainValidator(_values), WithJsonSchema({"type": ["string", "array", "number"]})
+]
 Profile = Annotated[str | dict[str, Any], PlainValidator(require_profile), WithJsonSchema(_profile_schema())]
 Battery = Annotated[
     str | tuple[str, ...],

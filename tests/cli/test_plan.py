@@ -68,6 +68,13 @@ def test_listed_values_need_no_shape(folder: Path) -> None:
     assert torch.equal(drawn(case)["x"], torch.tensor([[0, 1, 0.5]]))
 
 
+@pytest.mark.parametrize("number", [0, 0.5, -2])
+def test_a_number_is_the_value_of_a_tensor_without_dimensions(folder: Path, number: float) -> None:
+    for given in (f"values: {number}", f"values: {number}, shape: []"):
+        [case] = cases(folder, "inputs: {x: {" + given + "}}")
+        assert torch.equal(drawn(case)["x"], torch.tensor(float(number)))
+
+
 def test_lists_tuples_and_dicts_hold_inputs_of_their_own(folder: Path) -> None:
     (case,) = cases(
         folder,

@@ -138,6 +138,10 @@ extra: 1
             ["inputs: {x: {values: [1, 2], shape: [3]}}"],
             "4: checks[0].inputs.x.values: wanted numbers of shape [3], found shape [2]",
         ),
+        (
+            ["inputs: {x: {values: 1, shape: [3]}}"],
+            "4: checks[0].inputs.x.values: wanted numbers of shape [3], found shape []",
+        ),
         (["inputs: {x: {values: [1, a]}}"], "4: checks[0].inputs.x.values: wanted numbers, found 'a'"),
         (
             ["inputs: {x: {shape: [2], values: index}}"],
