@@ -6,27 +6,49 @@ an error of at most u times its result; these errors are summed up here, nothing
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from kernels_core.doubles.error_free import fast_two_sum, two_product, two_sum
-from kernels_core.doubles.number import ETA, INFLATE, TINY, DoubleDouble, U, number, select
+from kernels_core.doubles.number import ETA, INFLATE, TINY, DoubleDouble, U, is_zero, number, select
+from kernels_core.enclosure import all_finite
 
 Tensor = torch.Tensor
 
 
 def add(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
-    """Return a + b: the roundings of t = lo + lo' and of w = e + t are the only errors, u |t| + u |w|."""
+    """Return a + b: the roundings of t = lo + lo' and of w = e + t are the only errors, u |t| + u |w|.
+
+    Where one of the low parts is zero t is the other one, where both are, w = e. RN(hi + hi') and w are added up by
+    `fast_two_sum`: let |hi| >= |hi'|. If |hi'| < |hi| / 2, then |w| <= 4 u |hi| is below |RN(hi + hi')|. Else this is a
+    multiple of ulp(hi') >= u |hi| / 2, hence of ulp(w) <= 8 u^2 |hi|.
+    """
     total, error = two_sum(a.hi, b.hi)
-    low = a.lo + b.lo
-    rest = error + low
-    rad = rest.abs().add_(low.abs()).mul_(U * INFLATE)
-    rad = rad.add_((a.rad + b.rad) * INFLATE)
-    return DoubleDouble(*two_sum(total, rest), rad)
+    lows = [part for part in (a.lo, b.lo) if not is_zero(part)]
+    rads = [part for part in (a.rad, b.rad) if not is_zero(part)]
+    if not lows:
+        return DoubleDouble(total, error, _sum_of_rads(rads, total))
+    low = lows[0] if len(lows) == 1 else lows[0] + lows[1]
+    rest = error.add_(low)
+    rad = rest.abs()
+    if len(lows) == 2:
+        rad = rad.add_(low.abs_())
+    rad = rad.mul_(U * INFLATE)
+    for part in rads:
+        rad = rad.add_(part, alpha=INFLATE)
+    return DoubleDouble(*fast_two_sum(total, rest), rad)
+
+
+def _sum_of_rads(rads: list[Tensor], like: Tensor) -> Tensor:
+    if not rads:
+        return like.new_zeros(())
+    return rads[0] if len(rads) == 1 else (rads[0] + rads[1]).mul_(INFLATE)
 
 
 def negate(a: DoubleDouble) -> DoubleDouble:
     """-a."""
-    return DoubleDouble(-a.hi, -a.lo, a.rad)
+    return DoubleDouble(-a.hi, a.lo if is_zero(a.lo) else -a.lo, a.rad)
 
 
 def subtract(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
@@ -35,33 +57,71 @@ def subtract(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
 
 
 def scale(a: DoubleDouble, power: float | Tensor) -> DoubleDouble:
-    """Return a times a power of two: exact but for underflow, which takes at most eta from each part."""
-    hi = a.hi * power
-    rad = (a.rad * power).add(hi - hi)  # NaN where it overflows
-    if _some_tiny(hi.abs()):
-        rad = _with_underflow(rad, hi.abs(), 0.0, a.abs_upper() != 0)
-    return DoubleDouble(hi, a.lo * power, rad)
+    """Return a times a power of two (with a sign): exact but for underflow, which takes at most eta from each part."""
+    hi, lo = a.hi * power, a.lo if is_zero(a.lo) else a.lo * power
+    rad = a.rad if is_zero(a.rad) else a.rad * (power.abs() if isinstance(power, Tensor) else abs(power))
+    if not all_finite(hi):
+        rad = rad + (hi - hi)  # NaN where it overflows
+    if _some_tiny(size := hi.abs()):
+        rad = _with_underflow(rad, size, 0.0, a.abs_upper() != 0)
+    return DoubleDouble(hi, lo, rad)
+
+
+def _power_of_two(a: DoubleDouble) -> float | None:
+    """Return the number where it is one power of two, with a sign, and exact."""
+    if a.hi.dim() or not (is_zero(a.lo) and is_zero(a.rad)):
+        return None
+    fraction, exponent = math.frexp(float(a.hi))
+    return float(a.hi) if abs(fraction) == 0.5 and abs(exponent) < 900 else None
 
 
 def multiply(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
     """Return a b = p + e + hi lo' + lo hi' + lo lo', p + e = hi hi'.
 
-    Both products with a low part are at most (1 + 2u) u |p|, rounded with u^2 |p| each; their sum errs by 2 u^2 |p|, w
-    = e + (their sum) by 3 u^2 |p|; lo lo' is left out, u^2 |p|. Together 8 u^2 |p| to first order in u; 9 are taken.
+    Both products with a low part are at most (1 + 2u) u |p|, rounded with u^2 |p| each; the sums e + hi lo' and w, that
+    and lo hi', err by 2 u^2 |p| and 3 u^2 |p|; lo lo' is left out, u^2 |p|. Together 8 u^2 |p| to first order in u; 9
+    are taken. For exact operands p + e is the product.
     """
+    for one, other in ((a, b), (b, a)):
+        power = _power_of_two(one)
+        if power is not None:
+            return scale(other, power)
     product, error = two_product(a.hi, b.hi)
-    rest = error.add_(a.hi * b.lo + a.lo * b.hi)
-    size_a, size_b = a.hi.abs(), b.hi.abs()
-    size = product.abs()
-    moved = size_a * b.rad + a.rad * (size_b + b.rad)
-    rad = (size * (9 * U * U)).add_(moved).mul_(INFLATE)
-    if _some_tiny(size):
-        rad = _with_underflow(rad, size, 2.0**-20, (size_a + a.rad != 0) & (size_b + b.rad != 0))
-    return DoubleDouble(*fast_two_sum(product, rest), rad)
+    if all(is_zero(part) for part in (a.lo, a.rad, b.lo, b.rad)):
+        rad = product.new_zeros(())
+        tiny = _some_tiny(product.abs())
+        return DoubleDouble(product, error, _product_underflow(rad, product, a, b) if tiny else rad)
+    for high, low in ((a.hi, b.lo), (b.hi, a.lo)):
+        if not is_zero(low):
+            error = error.addcmul_(high, low)
+    rad, tiny = _product_rad(*((a, b) if a.hi.numel() >= b.hi.numel() else (b, a)))
+    if tiny:
+        rad = _product_underflow(rad, product, a, b)
+    return DoubleDouble(*fast_two_sum(product, error), rad)
 
 
-def _some_tiny(size: Tensor) -> bool:
-    return bool(size.numel()) and not float(size.amin()) >= TINY  # also beside a NaN
+def _product_rad(a: DoubleDouble, b: DoubleDouble) -> tuple[Tensor, bool]:
+    """Return |hi| (9 u^2 |hi'| + r') + r (|hi'| + r'), and whether products may underflow.
+
+    b is the smaller tensor of two: what can be done to one operand is done to it.
+    """
+    size, other = a.hi.abs(), b.hi.abs()
+    share = other * (9 * U * U * INFLATE)
+    if not is_zero(b.rad):
+        share = share.add(b.rad, alpha=INFLATE)
+    rad = size * share
+    if not is_zero(a.rad):
+        rad = rad.addcmul_(a.rad, other if is_zero(b.rad) else other + b.rad, value=INFLATE)
+    return rad, _some_tiny(size, other)
+
+
+def _some_tiny(*sizes: Tensor) -> bool:
+    """Return True unless the product of these is TINY or more, whichever elements meet; True also beside a NaN."""
+    return all(size.numel() for size in sizes) and not math.prod(float(size.amin()) for size in sizes) >= TINY
+
+
+def _product_underflow(rad: Tensor, product: Tensor, a: DoubleDouble, b: DoubleDouble) -> Tensor:
+    return _with_underflow(rad, product.abs(), 2.0**-20, (a.abs_upper() != 0) & (b.abs_upper() != 0))
 
 
 def _with_underflow(rad: Tensor, size: Tensor, share: float, nonzero: Tensor) -> Tensor:
@@ -75,8 +135,22 @@ def _with_underflow(rad: Tensor, size: Tensor, share: float, nonzero: Tensor) ->
 
 
 def square(a: DoubleDouble) -> DoubleDouble:
-    """a^2."""
-    return multiply(a, a)
+    """Return a^2, as `multiply` does: e + 2 hi lo errs by 5 u^2 p, lo^2 is left out. Operand: (2 |hi| + r) r."""
+    if is_zero(a.lo):
+        return multiply(a, a)
+    product, error = two_product(a.hi, a.hi)
+    error = error.addcmul_(a.hi, a.lo, value=2.0)
+    size = a.hi.abs()
+    tiny = _some_tiny(size, size)
+    share = size * (9 * U * U * INFLATE)
+    if not is_zero(a.rad):
+        share = share.add(a.rad, alpha=2 * INFLATE)
+    rad = share.mul(size)
+    if not is_zero(a.rad):
+        rad = rad.addcmul_(a.rad, a.rad, value=INFLATE)
+    if tiny:
+        rad = _product_underflow(rad, product, a, a)
+    return DoubleDouble(*fast_two_sum(product, error), rad)
 
 
 def divide(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
@@ -88,6 +162,9 @@ def divide(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
 
     Operands: (a + s) / (b + t) - a / b = (s - t a / b) / (b + t).
     """
+    power = _power_of_two(b)
+    if power is not None:
+        return scale(a, 1 / power)
     quotient = a.hi / b.hi
     product, error = two_product(quotient, b.hi)
     rest = (a.hi - product).sub_(error).add_(a.lo - quotient * b.lo)

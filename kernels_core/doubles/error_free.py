@@ -4,13 +4,13 @@
     two_product(a, b) = (p, e)    p = RN(a b),   p + e = a b exactly, where nothing over- or underflows
 
 Sources: Knuth, The Art of Computer Programming 2, 4.2.2, theorem B; Dekker, A floating-point technique for extending
-the available precision, Numer. Math. 18 (1971), with Veltkamp's splitting.
+the available precision, Numer. Math. 18 (1971).
 
 They need each operation rounded on its own. PyTorch's eager operations are; nothing here may be compiled. `addcmul` may
 or may not use FMA: it is given products that are exact, where both round alike.
 
-Overflow: a splitting overflows above 2^996 and leaves NaN, a sum that overflows leaves NaN as its error. Underflow: the
-halves' products are exact where |a b| >= 2^-967: their last bit is at 2^-106 |a b| or above.
+Overflow: a product or sum that overflows leaves an infinity or NaN as its error. Underflow: the halves' products are
+exact where |a b| >= 2^-967: their last bit is at 2^-106 |a b| or above.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 Tensor = torch.Tensor
 
-_SPLITTER = 2.0**27 + 1
+_HALF, _HIGH_BITS = 1 << 26, -(1 << 27)  # of a float64's 53 bits the lower 27 are cut off, rounded
 
 
 def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,23 +33,31 @@ def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fast_two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return RN(a + b) and its error, for |a| >= |b| or a = 0: b - (total - a)."""
+    """Return RN(a + b) and its error, for |a| >= |b| or a a multiple of ulp(b), zero included: b - (total - a).
+
+    The second case, |a| < |b|: a + b is a multiple of ulp(b) below 2 |b|, so that RN(a + b) is off by 0 or +-ulp(b).
+    Then total - a is b or b +- ulp(b), no larger than 2^53 ulp(b): a float64 number, and so is the error.
+    """
     total = a + b
     back = total - a
     return total, torch.sub(b, back, out=back)
 
 
 def split(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two halves of 26 bits each with a = high + low (Veltkamp): high = wide - (wide - a)."""
-    wide = a * _SPLITTER
-    high = wide - a
-    torch.sub(wide, high, out=high)
-    return high, torch.sub(a, high, out=wide)
+    """Return two halves of 26 bits each with a = high + low: high is a rounded to 2^27 ulp, halves away from zero.
+
+    As integers, the bits of floating numbers of one sign are in order; a carry out of the significand moves on to the
+    next exponent. So |low| <= 2^26 ulp: both halves' products with others' are exact.
+    """
+    bits = a.view(torch.int64) + _HALF
+    high = bits.bitwise_and_(_HIGH_BITS).view(torch.float64)
+    return high, a - high
 
 
 def two_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return RN(a b) and its error (Dekker)."""
-    return product_of_halves(a, split(a), b, split(b))
+    halves = split(a)
+    return product_of_halves(a, halves, b, halves if b is a else split(b))
 
 
 def product_of_halves(

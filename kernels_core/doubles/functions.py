@@ -100,7 +100,7 @@ def exp(x: DoubleDouble) -> DoubleDouble:
     low = x.hi < _LN2_LOW
     if not bool(low.any()):
         return found
-    zero = (x.hi == -torch.inf) & (x.rad == 0)
+    zero = (x.hi == -torch.inf) & (x.lo == 0) & (x.rad == 0)  # not what has overflowed
     rad = within(ETA, x.rad.expand(x.shape) <= 1).masked_fill_(zero, 0.0)
     return select(low, DoubleDouble(torch.zeros_like(x.hi), x.hi.new_zeros(()), rad), found)
 

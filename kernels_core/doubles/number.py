@@ -2,9 +2,9 @@
 
     |hi + lo - exact| <= rad,   hi = RN(hi + lo), so |lo| <= 2^-53 |hi|
 
-Everything is a tensor that broadcasts to the shape of `hi`. Where one of the three is infinite or NaN nothing is known:
-the element is left to others. Whatever breaks on the way (an overflow, a splitting that overflows, 0 / 0) leaves an
-infinity or NaN in `hi` or `lo`, and every operation on such an operand gives one again.
+Everything is a tensor that broadcasts to the shape of `hi`. Where one of the three is infinite or NaN nothing is known,
+but for a certain infinity, with lo = rad = 0: the element is left to others. Whatever breaks on the way (an overflow,
+0 / 0) leaves an infinity or NaN in `lo` or `rad`, and every operation on such an operand gives one again.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ class DoubleDouble:
     def abs_upper(self) -> Tensor:
         """Return |hi| + rad (up to a factor INFLATE): the exact value is no larger than (1 + 2^-52) times this."""
         return self.hi.abs() + self.rad
+
+
+def is_zero(part: Tensor) -> bool:
+    """Return True where a low part or a radius is one zero for all elements, as that of an exact operand is."""
+    if any(step and n > 1 for step, n in zip(part.stride(), part.shape, strict=True)):
+        return False
+    return bool(part.numel()) and float(part[(0,) * part.dim()]) == 0
 
 
 def exactly(value: Tensor) -> DoubleDouble:

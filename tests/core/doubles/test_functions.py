@@ -8,8 +8,8 @@ import flint
 import pytest
 import torch
 
-from kernels_core.doubles import functions
-from kernels_core.doubles.number import exactly
+from kernels_core.doubles import arithmetic, functions
+from kernels_core.doubles.number import exactly, number
 from tests.core.doubles.containing import each, exact, flat, moved, numbers, off, require_contains, special, uniform
 
 arb = flint.arb
@@ -106,3 +106,9 @@ def test_exponentials_of_certain_infinities_are_certain():
     found = functions.exp(exactly(torch.tensor([-math.inf, -1000.0], dtype=torch.float64)))
     assert flat(found.hi, found) == [0.0, 0.0]
     assert flat(found.rad, found) == [0.0, 5e-324]
+
+
+def test_exponentials_of_what_has_overflowed_are_not_certain():
+    square = arithmetic.multiply(exactly(torch.tensor([1e200], dtype=torch.float64)), number(-1e200))
+    found = functions.exp(square)
+    assert not bool((found.hi + found.lo + found.rad == 0).any())
