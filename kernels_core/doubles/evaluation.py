@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 from kernels_core.doubles.by_element import evaluated, lost
-from kernels_core.doubles.number import INFLATE, DoubleDouble
+from kernels_core.doubles.number import INFLATE, DoubleDouble, is_zero
 from kernels_core.doubles.operations import DECIDING, MOVES, OPERATIONS
 from kernels_core.doubles.record import Call, Truth
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import Local
 from kernels_core.program import Program, Step
 from kernels_core.rules import registry
@@ -86,7 +86,8 @@ def refined(
     step: Step, args: Any, kwargs: Any, operands: list[Enclosure], results: list[Enclosure | None], local: Local
 ) -> list[Enclosure | None]:
     """Return the results of a step, which are those of its rule, with their double-double values."""
-    if step.name not in PASSED_ON and registry()[step.name].bound not in MOVES:
+    decides = step.name not in PASSED_ON and registry()[step.name].bound not in MOVES
+    if decides and any(map(_wide, operands)):
         args, kwargs, operands = (_narrow(tree) for tree in (args, kwargs, operands))
     values = [value for value in results if value is not None]
     if all(op.low is None and op.rad is None for op in operands) and step.name not in OPERATIONS:
@@ -107,13 +108,21 @@ def refined(
     return [None if value is None else joined(value, next(numbers)) for value in results]
 
 
+def _wide(value: Enclosure) -> bool:
+    """Return True where a radius is more than 2^-26 of its bound; extrema are compared first, which takes one look."""
+    if not value.floating or value.rad is None or value.bound is None or is_zero(value.rad) or not value.mid.numel():
+        return False
+    if float(value.rad.amax()) <= float(value.bound.amin()) * _SMALL:
+        return False
+    return bool((value.rad > value.bound * _SMALL).any())
+
+
 def _narrow(tree: Any) -> Any:
     """Return operands of which nothing is known where their radius is more than 2^-26 of their bound."""
     if isinstance(tree, Enclosure):
-        if not tree.floating or tree.rad is None or tree.bound is None:
+        if not _wide(tree) or tree.rad is None or tree.bound is None:
             return tree
-        wide = tree.rad > tree.bound * _SMALL
-        return dataclasses.replace(tree, rad=tree.rad.masked_fill(wide, torch.inf)) if bool(wide.any()) else tree
+        return dataclasses.replace(tree, rad=tree.rad.masked_fill(tree.rad > tree.bound * _SMALL, torch.inf))
     if isinstance(tree, dict):
         return {key: _narrow(value) for key, value in tree.items()}
     return type(tree)(map(_narrow, tree)) if isinstance(tree, (list, tuple)) else tree
@@ -168,15 +177,14 @@ def joined(value: Enclosure, found: DoubleDouble | Truth) -> Enclosure:
     if value.bound is None:
         return Enclosure(value.mid)
     hi, low, rad = (part.expand(value.shape) for part in (found.hi, found.lo, found.rad))
-    whole = hi + low + rad
-    if not bool(whole.isfinite().all()):
-        known = whole.isfinite()
+    if not all(is_zero(part) or all_finite(part) for part in (hi, low, rad)):
+        known = (hi + low + rad).isfinite()
         hi, low, rad = (
             torch.where(known, hi, value.mid),
             torch.where(known, low, 0.0),
             torch.where(known, rad, torch.inf),
         )
-    certain = value.bound == 0
-    if bool(certain.any()):
+    if value.bound.numel() and not float(value.bound.amin()) > 0:
+        certain = value.bound == 0
         hi, low, rad = torch.where(certain, value.mid, hi), low.masked_fill(certain, 0.0), rad.masked_fill(certain, 0.0)
     return Enclosure(hi, value.bound, None, low, rad)

@@ -17,7 +17,8 @@ from collections.abc import Callable
 import torch
 
 from kernels_core.doubles.error_free import two_sum
-from kernels_core.doubles.number import INFLATE, DoubleDouble, U
+from kernels_core.doubles.number import INFLATE, DoubleDouble, U, is_zero
+from kernels_core.filter.threads import each
 
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
@@ -25,6 +26,7 @@ Scales = tuple[Tensor, Tensor]
 Multiply = Callable[[Tensor, Tensor], Tensor]
 
 _EXPONENT = 0x7FF0000000000000
+_PIECE = 1 << 17  # elements: about what a core's cache holds
 _LARGEST_SCALE, _SMALLEST_SCALE = 2.0**400, 2.0**-400  # of the rows of a matrix: products of slices stay normal
 
 
@@ -54,17 +56,36 @@ def total(a: DoubleDouble, dims: Dims, *, keepdim: bool = False) -> DoubleDouble
     n = math.prod(a.shape[d] for d in dims)
     if not a.hi.numel() or not dims:
         return a if not dims else _zeros(a, dims, keepdim)
+    if (kept := _long(a, dims)) is not None:
+        return _in_pieces(a, dims, kept, keepdim)
     bits = 51 - max(1, math.ceil(math.log2(n)))
     scale = row_scale(a.hi, dims)
     first, rest = slice_off(a.hi, scale, bits)
     second, rest = slice_off(rest, scale * 2.0 ** -(bits + 1), bits)
-    rest = rest + a.lo
+    rest = rest if is_zero(a.lo) else rest.add_(a.lo)
     high, error = two_sum(first.sum(dims, keepdim=keepdim), second.sum(dims, keepdim=keepdim))
     low = error + rest.sum(dims, keepdim=keepdim)
-    moved = a.rad.expand(a.shape).sum(dims, keepdim=keepdim)
-    rad = rest.abs_().sum(dims, keepdim=keepdim).mul_(n * U).add_(moved).mul_(1 + 2 * n * U)
-    rad = rad.add_(low.abs(), alpha=U).mul_(INFLATE)
+    rad = rest.abs_().sum(dims, keepdim=keepdim).mul_(n * U)
+    if not is_zero(a.rad):
+        rad = rad.add_(a.rad.expand(a.shape).sum(dims, keepdim=keepdim))
+    rad = rad.mul_(1 + 2 * n * U).add_(low.abs(), alpha=U).mul_(INFLATE)
     return DoubleDouble(*two_sum(high, low), rad)
+
+
+def _long(a: DoubleDouble, dims: Dims) -> int | None:
+    """Return a dimension that is kept along which a large tensor is summed up in pieces, if there is one."""
+    kept = [d for d in range(a.hi.dim()) if d not in dims and a.shape[d] > 1]
+    return max(kept, key=lambda d: a.shape[d]) if kept and a.hi.numel() > 2 * _PIECE else None
+
+
+def _in_pieces(a: DoubleDouble, dims: Dims, kept: int, keepdim: bool) -> DoubleDouble:
+    """Return the sum put together from pieces along a kept dimension, whose temporaries stay in a core's cache."""
+    size = a.shape[kept]
+    width = max(1, size * _PIECE // a.hi.numel())
+    parts = [a.narrow(kept, start, min(width, size - start)) for start in range(0, size, width)]
+    pieces = each(lambda part: total(part, dims, keepdim=keepdim), parts, a.hi.device)
+    place = kept if keepdim else kept - sum(d < kept for d in dims)
+    return DoubleDouble(*(torch.cat(part, place) for part in zip(*((p.hi, p.lo, p.rad) for p in pieces), strict=True)))
 
 
 def _zeros(a: DoubleDouble, dims: Dims, keepdim: bool) -> DoubleDouble:

@@ -6,6 +6,7 @@ import flint
 import pytest
 import torch
 
+from kernels_core.doubles import exact_sums
 from kernels_core.doubles.exact_sums import matmul, row_scale, slice_off, total
 from kernels_core.doubles.number import DoubleDouble, exactly
 from tests.core.doubles.containing import exact, moved, numbers, off, require_contains, uniform
@@ -94,3 +95,20 @@ def test_slices_are_exact_and_add_up():
     assert torch.equal((top / scale * 2**20).round(), top / scale * 2**20)
     assert bool((rest.abs() <= scale * 2.0**-21).all())
     assert torch.equal(top + rest, x)
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 2)])
+def test_large_sums_are_put_together_from_pieces(monkeypatch, dims):
+    generator = torch.Generator().manual_seed(3)
+    values = torch.randn(7, 12, 5, generator=generator, dtype=torch.float64)
+    a = off(shaped(numbers(values.reshape(-1)), 7, 12, 5), 2.0**-60)
+    for keepdim in (True, False):
+        whole = total(a, dims, keepdim=keepdim)
+        monkeypatch.setattr(exact_sums, "_PIECE", 40)
+        pieces = total(a, dims, keepdim=keepdim)
+        monkeypatch.undo()
+        for part, other in ((whole.hi, pieces.hi), (whole.lo, pieces.lo), (whole.rad, pieces.rad)):
+            assert part.shape == other.shape
+        assert torch.equal(whole.hi, pieces.hi)
+        assert bool(((whole.lo - pieces.lo).abs() <= whole.rad + pieces.rad).all())
+        assert bool((pieces.rad >= a.rad.sum(dims, keepdim=keepdim) * (1 - 2.0**-40)).all())
