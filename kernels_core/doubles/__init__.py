@@ -7,4 +7,5 @@ exact_sums.py   sums and matrix products by exact splitting
 order.py        comparisons and choices
 taylor.py       functions from tables
 functions.py    exp, log, sin, erf, ...
+normal.py       the normal distribution
 """

@@ -9,9 +9,11 @@ import torch
 from kernels_core.doubles import functions
 from kernels_core.doubles.arithmetic import add, divide, multiply, negate, scale, square, subtract
 from kernels_core.doubles.functions import named
+from kernels_core.doubles.normal import distribution
 from kernels_core.doubles.number import DoubleDouble, number, select, unknown
 from kernels_core.doubles.order import absolute, below, unordered
 from kernels_core.doubles.record import Call, Evaluation, fine
+from kernels_core.enclosure import Enclosure
 
 ONE = 1.0
 _CUBE = 0.044715
@@ -34,10 +36,19 @@ def silu_backward(call: Call, grad: Any, a: Any) -> DoubleDouble:
     return multiply(multiply(fine(grad), functions.sigmoid(x)), slope)
 
 
-def _normal(x: DoubleDouble) -> tuple[DoubleDouble, DoubleDouble]:
-    """Return the distribution function of the normal distribution, and exp(-x^2 / 2)."""
-    gauss = functions.exp(negate(scale(square(x), 0.5)))
-    return scale(functions.erfc(negate(multiply(x, named("1 / sqrt 2"))), gauss), 0.5), gauss
+def _normal(call: Call, a: Enclosure) -> tuple[DoubleDouble, DoubleDouble]:
+    """Return the distribution function of the normal distribution, and exp(-x^2 / 2).
+
+    A function and its derivative read them one after the other, so those of the last operand are kept. It is told by
+    its tensors: kept as well, their memory holds nothing else, and no step writes to what another one reads.
+    """
+    parts = (a.mid, a.low, a.rad)
+    held, found = call.local.arithmetic.kept.get("normal", (None, None))
+    if held is None or any(old is not new for old, new in zip(held, parts, strict=True)):
+        found = distribution(fine(a))
+        call.local.arithmetic.kept["normal"] = parts, found
+    phi, gauss = found
+    return phi, gauss
 
 
 def _gelu_inner(x: DoubleDouble) -> DoubleDouble:
@@ -51,7 +62,7 @@ def gelu(call: Call, a: Any, *, approximate: str = "none") -> DoubleDouble:
     x = fine(a)
     if approximate == "tanh":
         return multiply(x, functions.sigmoid(scale(_gelu_inner(x), 2.0)))
-    return multiply(x, _normal(x)[0])
+    return multiply(x, _normal(call, a)[0])
 
 
 def gelu_backward(call: Call, grad: Any, a: Any, *, approximate: str = "none") -> DoubleDouble:
@@ -64,7 +75,7 @@ def gelu_backward(call: Call, grad: Any, a: Any, *, approximate: str = "none") -
         rate = add(multiply(number(3.0), multiply(number(_CUBE), square(x))), number(ONE))
         curve = multiply(multiply(scale(multiply(s, rest), 2.0), x), multiply(named("sqrt(2 / pi)"), rate))
         return multiply(fine(grad), add(s, curve))
-    phi, gauss = _normal(x)
+    phi, gauss = _normal(call, a)
     return multiply(fine(grad), add(phi, multiply(x, multiply(gauss, named("1 / sqrt(2 pi)")))))
 
 

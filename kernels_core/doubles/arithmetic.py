@@ -135,14 +135,17 @@ def _with_underflow(rad: Tensor, size: Tensor, share: float, nonzero: Tensor) ->
 
 
 def square(a: DoubleDouble) -> DoubleDouble:
-    """Return a^2, as `multiply` does: e + 2 hi lo errs by 5 u^2 p, lo^2 is left out. Operand: (2 |hi| + r) r."""
+    """Return a^2, as `multiply` does: e + 2 hi lo errs by 5 u^2 p, lo^2 is left out, u^2 p; 7 are taken.
+
+    Operand: (2 |hi| + r) r.
+    """
     if is_zero(a.lo):
         return multiply(a, a)
     product, error = two_product(a.hi, a.hi)
     error = error.addcmul_(a.hi, a.lo, value=2.0)
     size = a.hi.abs()
     tiny = _some_tiny(size, size)
-    share = size * (9 * U * U * INFLATE)
+    share = size * (7 * U * U * INFLATE)
     if not is_zero(a.rad):
         share = share.add(a.rad, alpha=2 * INFLATE)
     rad = share.mul(size)

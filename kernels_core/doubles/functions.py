@@ -13,8 +13,8 @@ from collections.abc import Callable
 import flint
 import torch
 
-from kernels_core.doubles.arithmetic import add, divide, multiply, negate, reciprocal, scale, subtract
-from kernels_core.doubles.error_free import two_sum
+from kernels_core.doubles.arithmetic import add, divide, multiply, negate, reciprocal, scale, square, subtract
+from kernels_core.doubles.error_free import fast_two_sum, two_sum
 from kernels_core.doubles.number import (
     ETA,
     INFLATE,
@@ -23,6 +23,7 @@ from kernels_core.doubles.number import (
     U,
     constant,
     exactly,
+    is_zero,
     number,
     select,
     unknown,
@@ -39,42 +40,44 @@ _BITS = 32  # of the leading parts of a constant that multiples of are taken awa
 
 
 @functools.cache
-def _parts(value: Callable[[], flint.arb]) -> tuple[tuple[float, ...], float]:
-    """Return four numbers that add up to a constant, all but the last of 32 bits, and a bound of what they leave."""
+def _parts(value: Callable[[], flint.arb]) -> tuple[float, float, float, float]:
+    """Return three numbers that add up to a constant, two of them of 32 bits, and a bound of what they leave."""
     rest, found = value(), []
-    for _ in range(3):
+    for _ in range(2):
         unit = math.ldexp(1.0, math.frexp(float(rest.mid()))[1] - _BITS)
         found.append(round(float((rest / unit).mid())) * unit)
         rest = rest - found[-1]
-    found.append(float(rest.mid()))
-    return tuple(found), abs(found[-1]) * 2.0**-52
+    last = float(rest.mid())
+    return found[0], found[1], last, abs(last) * 2.0**-52
 
 
 def _reduced(x: DoubleDouble, count: Tensor, value: Callable[[], flint.arb]) -> DoubleDouble:
-    """Return x - count times a constant, for |count| < 2^20.
+    """Return x - k c for a constant c of ln 2 or pi / 2 and the integer k nearest to x / c, |k| < 2^20.
 
-    The leading parts are taken from the high part without error; what is left of them, low + e + e' + e'' + the last
-    part, is summed up in float64, each sum with an error of u of itself.
+    c = p + p' + p'' and a rest, p and p' of 32 bits, so that k p and k p' are exact. For k != 0 is |hi| >= 0.49 c, and
+    hi - k p, at most 0.52 c, a multiple of ulp(hi) of less than 53 bits: exact. high = RN(that - k p') is off by e, |e|
+    <= 0.54 u c, and a multiple of 2^-70. low is lo + e - k p'': with |x| <= 1.51 |k| c the first sum is at most 2.06 u
+    |k| c, the other one too and k p'' at most 2^-62 |k| c. Their roundings are 4.2 u^2 |k| c; 5 are taken. low is below
+    2^-30, its ulp below that of high: the last sum is a fast one. For k = 0 nothing is rounded.
     """
-    parts, left = at_precision(lambda: _parts(value))
-    high, low, rad = x.hi, x.lo, x.rad + count.abs() * left
-    for part in parts[:-1]:
-        high, lost = two_sum(high, count * -part)
-        low = low + lost
-        rad = rad + low.abs() * U
-    last = count * -parts[-1]
-    low = low + last
-    rad = rad.add_((low.abs() + last.abs()) * U).mul_(INFLATE)
-    return DoubleDouble(*two_sum(high, low), rad)
+    first, second, last, left = at_precision(lambda: _parts(value))
+    high, lost = two_sum(torch.sub(x.hi, count, alpha=first), count * -second)
+    low = lost.add_(x.lo).add_(count, alpha=-last)
+    rad = count.abs().mul_((5 * U * U * first + left) * INFLATE)
+    if not is_zero(x.rad):
+        rad = rad.add_(x.rad, alpha=INFLATE)
+    return DoubleDouble(*fast_two_sum(high, low), rad)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
     """Return 2^exponent for integers from -1022 to 1023."""
-    return ((exponent.to(torch.int64) + 1023) << 52).view(torch.float64)
+    return exponent.to(torch.int64).add_(1023).bitwise_left_shift_(52).view(torch.float64)
 
 
 def _scaled(a: DoubleDouble, exponent: Tensor) -> DoubleDouble:
-    """Return a 2^exponent, in two steps that each are in float64's range."""
+    """Return a 2^exponent, in two steps that each are in float64's range, where one is not enough."""
+    if exponent.numel() and float(exponent.abs().amax()) <= 1000:
+        return scale(a, power_of_two(exponent))
     half = (exponent / 2).round()
     return scale(scale(a, power_of_two(half)), power_of_two(exponent - half))
 
@@ -87,16 +90,23 @@ def _expm1_table() -> Table:
     return tabulate([lambda s: s.exp() - 1], 2.0**-9, -192, 192)
 
 
+@functools.cache
+def _exp_table() -> Table:
+    return tabulate([flint.arb_series.exp], 2.0**-11, -720, 720, steepest=1)
+
+
 def _halved(x: DoubleDouble) -> tuple[Tensor, DoubleDouble]:
-    """Return k and exp(x - k ln 2) - 1, |x - k ln 2| <= 0.35."""
+    """Return k and x - k ln 2, no larger than 0.351; what is said of it holds for |k| < 1100."""
     count = (x.hi * 1.4426950408889634).clamp_(-1200, 1100).round_().nan_to_num_()
-    return count, _expm1_table()(_reduced(x, count, flint.arb.const_log2))
+    return count, _reduced(x, count, flint.arb.const_log2)
 
 
 def exp(x: DoubleDouble) -> DoubleDouble:
-    """2^k (1 + expm1(r))."""
+    """Return 2^k exp(r)."""
     count, rest = _halved(x)
-    found = _scaled(add(rest, number(1.0)), count)
+    found = _scaled(_exp_table()(rest), count)
+    if x.hi.numel() and float(x.hi.amin()) >= _LN2_LOW:
+        return found
     low = x.hi < _LN2_LOW
     if not bool(low.any()):
         return found
@@ -108,6 +118,7 @@ def exp(x: DoubleDouble) -> DoubleDouble:
 def expm1(x: DoubleDouble) -> DoubleDouble:
     """Return exp(x) - 1 = 2^k t + (2^k - 1), t = exp(r) - 1."""
     count, rest = _halved(x)
+    rest = _expm1_table()(rest)
     power = power_of_two(count.clamp(-1000, 1023))
     known = (count > -1000) & (count < 1024)
     high, low = two_sum(power, power.new_tensor(-1.0))
@@ -275,7 +286,7 @@ def _erf_table() -> Table:
 @functools.cache
 def _erfcx_table() -> Table:
     # exp(x^2) erfc(x) = 2 / sqrt(pi) int_0^inf exp(-t^2 - 2 x t) dt: for all x every |derivative| falls
-    return tabulate([lambda s: (s * s).exp() * s.erfc()], 2.0**-5, 0, 876, monotone=True)
+    return tabulate([lambda s: (s * s).exp() * s.erfc()], 2.0**-5, 0, 876, steepest=-1)
 
 
 def erf(x: DoubleDouble) -> DoubleDouble:
@@ -288,13 +299,12 @@ def erf(x: DoubleDouble) -> DoubleDouble:
     return select(far, DoubleDouble(x.hi.sign(), x.hi.new_zeros(()), rad), found)
 
 
-def erfc(x: DoubleDouble, gauss: DoubleDouble | None = None) -> DoubleDouble:
+def erfc(x: DoubleDouble) -> DoubleDouble:
     """Return t = exp(-x^2) erfcx(|x|), which keeps the relative accuracy of small values, and 2 - t for negative x.
 
-    Above 27.3 nothing is known; below -9 it is 2: the rest is at most erfc(8) < 2^-95, for radii up to 1. `gauss` is
-    exp(-x^2) where it is known.
+    Above 27.3 nothing is known; below -9 it is 2: the rest is at most erfc(8) < 2^-95, for radii up to 1.
     """
-    gauss = exp(negate(multiply(x, x))) if gauss is None else gauss
+    gauss = exp(negate(square(x)))
     size, negative = absolute(x), x.hi < 0
     far = torch.where(negative, size.hi > _ERF_END, ~(size.hi < _ERFC_END))
     if not bool(far.any()):

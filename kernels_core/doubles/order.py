@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from kernels_core.doubles.arithmetic import negate, subtract
-from kernels_core.doubles.number import DoubleDouble, number, select, within
+from kernels_core.doubles.number import DoubleDouble, is_zero, number, select, within
 
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
@@ -40,7 +40,7 @@ def minimum(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
 
 def absolute(a: DoubleDouble) -> DoubleDouble:
     """|a|."""
-    return DoubleDouble(a.hi.abs(), torch.where(a.hi < 0, -a.lo, a.lo), a.rad)
+    return DoubleDouble(a.hi.abs(), a.lo if is_zero(a.lo) else torch.where(a.hi < 0, -a.lo, a.lo), a.rad)
 
 
 def largest(a: DoubleDouble, dims: Dims, *, keepdim: bool = False) -> DoubleDouble:

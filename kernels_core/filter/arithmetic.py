@@ -64,6 +64,7 @@ class Arithmetic:
         vectors: number of vectors met whose sign is free (eigenvectors and singular vectors).
         turned: which of them stand the other way round: those whose code (`Local.signs`) has this bit; 0 for none.
         copies: what rules keep of exact operands that come back: an input of a product is read by its gradients too.
+        kept: what an evaluation keeps of its operand for the next step that reads it; each thread has its own.
         scratch: memory of the size of a tile for values that live for one operation; each thread has its own.
     """
 
@@ -79,6 +80,7 @@ class Arithmetic:
     vectors: int = 0
     turned: int = 0
     copies: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
     scratch: dict[tuple[torch.Size, int], torch.Tensor] = dataclasses.field(default_factory=dict)
 
 

@@ -27,7 +27,7 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
     read_last = _read_last(order)
 
     def work(pieces: Iterator[tuple[int, tuple[slice, ...]]]) -> Arithmetic:
-        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False, special=False, failure=0.0, scratch={})
+        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False, special=False, failure=0.0, kept={}, scratch={})
         locals_: dict[tuple[int, ...], list[Local]] = {}
         for number, piece in pieces:
             box = tuple(s.stop - s.start for s in piece)
