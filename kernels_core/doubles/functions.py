@@ -102,7 +102,7 @@ def _halved(x: DoubleDouble) -> tuple[Tensor, DoubleDouble]:
 
 
 def exp(x: DoubleDouble) -> DoubleDouble:
-    """Return 2^k exp(r)."""
+    """Return the exponential: that of r = x - k ln 2, times 2^k."""
     count, rest = _halved(x)
     found = _scaled(_exp_table()(rest), count)
     if x.hi.numel() and float(x.hi.amin()) >= _LN2_LOW:
