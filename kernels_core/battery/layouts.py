@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 
 from kernels_core.battery.item import Finding, Item
-from kernels_core.battery.judgement import Judgement
+from kernels_core.battery.judgement import Judgement, same_bits
 from kernels_core.battery.subject import Subject
 from kernels_core.errors import ExactRefError
+from kernels_core.kernel.callee import copied
 from kernels_core.kernel.modules import ModuleKernel
 from kernels_core.tracing.complex_parts import differentiable
 
@@ -62,6 +63,11 @@ def channels_last(given: Tensor) -> Tensor:
     return given.movedim(1, -1).contiguous().movedim(-1, 1) if given.dim() > 2 else given
 
 
+def conjugated(given: Tensor) -> Tensor:
+    """Return complex values as a view that conjugates what its memory holds, as the backward of `conj` gives."""
+    return given.conj().resolve_conj().conj() if given.is_complex() else given
+
+
 def _filler(given: Tensor) -> float:
     return float("nan") if differentiable(given.dtype) else 0
 
@@ -73,12 +79,13 @@ LAYOUTS: Mapping[str, Layout] = {
     "reversed": reversed_order,
     "offset": offset,
     "channels last": channels_last,
+    "conjugated": conjugated,
 }
 
 
 def differs(laid: Tensor, given: Tensor) -> bool:
     """Return True where the layout is another one than that of a fresh contiguous tensor."""
-    return laid.stride() != given.contiguous().stride() or laid.storage_offset() != 0
+    return laid.is_conj() or laid.stride() != given.contiguous().stride() or laid.storage_offset() != 0
 
 
 def _grad_output_layout(subject: Subject) -> Finding:
@@ -146,10 +153,13 @@ def _laid(subject: Subject, names: list[str], layout: Layout) -> dict[str, Tenso
 
 
 def _expanded_inputs(subject: Subject, judgement: Judgement) -> None:
-    """Judge inputs whose rows are one row with stride 0, or overlap; these are other values, with own intervals."""
+    """Judge inputs whose rows are one row with stride 0, or overlap; these are other values, with own intervals.
+
+    A kernel that writes to them is not judged: what one memory holds for several elements has no value then.
+    """
     for label, view in (("expanded", _first_row), ("overlapping", _overlapping)):
         theirs = _given_by_the_caller(subject)
-        rows = {n: view(t) if n in theirs else t for n, t in subject.check.tensors.items()}
+        rows = {n: view(copied(t)) if n in theirs else copied(t) for n, t in subject.check.tensors.items()}
         before = subject.check.tensors.values()
         if any(row.stride() != t.stride() for row, t in zip(rows.values(), before, strict=True)):
             _other_values(subject, judgement, label, rows)
@@ -171,12 +181,16 @@ def _other_values(subject: Subject, judgement: Judgement, label: str, rows: Mapp
         return
     with judgement.trying(label, may_refuse=True):
         leaves = {n: row.detach().requires_grad_(n in subject.wrt) for n, row in rows.items()}
-        judgement.look(label, subject.run(leaves), results, doubts=False)
+        before = {n: row.clone() for n, row in rows.items()}
+        found = subject.run(leaves)
+        if all(same_bits(row, before[n]) for n, row in rows.items()):
+            judgement.look(label, found, results, doubts=False)
 
 
 ITEMS = (
     Item("grad_output_layout",
-         "upstream gradients that are transposed, sliced, padded, offset, expanded, channels-last",
+         "upstream gradients that are transposed, sliced, padded, offset, expanded, channels-last, conjugate views",
          _grad_output_layout),
-    Item("input_layout", "inputs that are transposed, sliced, padded, offset, expanded, channels-last", _input_layout),
+    Item("input_layout", "inputs that are transposed, sliced, padded, offset, expanded, channels-last, conjugate views",
+         _input_layout),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernels_core.errors import ExactRefError, described
-from kernels_core.kernel.callee import call, inside_a_network
+from kernels_core.kernel.callee import call, copied, inside_a_network
 from kernels_core.kernel.global_state import restored
 from kernels_core.reference import Check
 from kernels_core.report import Raised
@@ -92,7 +92,7 @@ def rerun(
 
 def fresh_leaves(check: Check) -> dict[str, Tensor]:
     """Return copies of the tensor inputs by name; those to be differentiated require a gradient."""
-    return {n: t.detach().clone().requires_grad_(n in check.wrt) for n, t in check.tensors.items()}
+    return {n: copied(t).requires_grad_(n in check.wrt) for n, t in check.tensors.items()}
 
 
 def run_forward(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -105,7 +105,9 @@ class _Inside(torch.autograd.Function):
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)  # a gradient that is None stays None
         alias = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
-        return alias.set_(leaf.untyped_storage(), leaf.storage_offset(), leaf.shape, leaf.stride())
+        alias.set_(leaf.untyped_storage(), leaf.storage_offset(), leaf.shape, leaf.stride())
+        alias = alias.conj() if leaf.is_conj() else alias
+        return torch._neg_view(alias) if leaf.is_neg() else alias
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor | None) -> torch.Tensor | None:
@@ -147,6 +149,24 @@ def declared_by(method: str) -> Iterator[list[torch.Tensor]]:
         setattr(owner, method, original)
 
 
+_VIEW: Sequence[Callable[[torch.Tensor], Any]] = (
+    torch.Tensor.data_ptr,
+    lambda t: (t.shape, t.stride(), t.dtype),
+    torch.Tensor.is_conj,
+    torch.Tensor.is_neg,
+)
+
+
 def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return True where two tensors are the same view of the same memory."""
-    return (a.data_ptr(), a.shape, a.stride(), a.dtype) == (b.data_ptr(), b.shape, b.stride(), b.dtype)
+    return all(kind(a) == kind(b) for kind in _VIEW)
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in memory of its own that is a conjugate or negated view where the tensor is one."""
+    tensor = tensor.detach()
+    if tensor.is_conj():
+        return copied(tensor.conj()).conj()
+    if tensor.is_neg():
+        return torch._neg_view(copied(torch._neg_view(tensor)))
+    return tensor.clone()

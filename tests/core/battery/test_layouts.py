@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels_core.battery.layouts import LAYOUTS, differs, offset, padded_rows, reversed_order
+from kernels_core.battery.layouts import LAYOUTS, conjugated, differs, offset, padded_rows, reversed_order
 from kernels_core.report import Outcome
-from kernels_core.verify import verify
+from kernels_core.verify import check, verify
 from tests.core.battery.planted import kernel, require_caught, require_left_alone, seeded
 
 Sine, sine = kernel("Sine"), kernel("sine")
@@ -36,8 +36,9 @@ def test_input_read_as_contiguous_is_caught(shape: tuple[int, ...]):
 
 
 def test_every_layout_holds_the_values_in_another_memory():
-    given = seeded(2, 3, 4, 5)
     for name, layout in LAYOUTS.items():
+        given = seeded(2, 3, 4, 5)
+        given = torch.complex(given, given) if layout is conjugated else given
         assert torch.equal(layout(given), given), name
         assert differs(layout(given), given), name
     assert offset(given).storage_offset() > 100
@@ -52,6 +53,72 @@ def test_kernel_that_takes_overlapping_rows_for_rows_of_their_own_is_caught():
             return Sine.forward(ctx, x if x.stride() != (1, 1) else torch.zeros_like(x))
 
     require_caught(TakesRowsToBeApart, "input_layout", {"x": seeded(4, 6)}, "overlapping: ", reference=sine)
+
+
+class TwiceInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+
+
+def test_a_kernel_that_works_in_place_is_not_judged_on_memory_that_overlaps():
+    given = seeded(4, 6)
+    before = given.clone()
+    row = require_left_alone(TwiceInPlace, "input_layout", {"x": given}, Outcome.REFUSED, reference=lambda x: 2 * x)
+    assert row.evidence.startswith("expanded: ")  # PyTorch itself refuses to write there
+    assert torch.equal(given, before)
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):
+        return 2 * z
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+
+
+def from_memory(z: torch.Tensor) -> torch.Tensor:
+    """Return the numbers that a kernel finds which knows address, shape and strides alone."""
+    memory = torch.empty(0, dtype=z.dtype)
+    return memory.set_(z.untyped_storage(), z.storage_offset(), z.shape, z.stride())
+
+
+class TwiceOfMemory(Twice):
+    @staticmethod
+    def forward(ctx, z):
+        return 2 * from_memory(z)
+
+
+class TwiceOfGradMemory(Twice):
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * from_memory(grad)
+
+
+def test_kernels_that_do_not_see_that_a_view_conjugates_are_caught():
+    given = torch.complex(seeded(4, 6), seeded(4, 6) + 1)
+    for item in ("input_layout", "grad_output_layout"):
+        for z in (given, given.conj()):
+            require_left_alone(Twice, item, {"z": z}, reference=lambda z: 2 * z)
+    require_caught(TwiceOfMemory, "input_layout", {"z": given}, "conjugated: ", reference=lambda z: 2 * z)
+    require_caught(TwiceOfGradMemory, "grad_output_layout", {"z": given}, "conjugated: ", reference=lambda z: 2 * z)
+
+
+def test_an_input_that_is_a_conjugate_or_negated_view_is_given_as_it_is():
+    z = torch.complex(seeded(4), seeded(4) + 1)
+    assert check(lambda z: 2 * z, (z.conj(),))
+    assert not check(lambda z: 2 * from_memory(z), (z.conj(),), reference=lambda z: 2 * z)
+    negated = z.conj().imag
+    assert negated.is_neg()
+    assert check(lambda x: 2 * x, (negated,), battery=["input_layout"])
+    assert not check(lambda x: 2 * from_memory(x), (negated,), reference=lambda x: 2 * x)
 
 
 def test_kernel_that_asks_for_contiguous_inputs_has_refused():
