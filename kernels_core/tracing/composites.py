@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +37,7 @@ from kernels_core.tracing.standin import python_of_operator
 
 __all__ = ["COMPOSITES", "composites_first", "wide"]
 
-# A function of torch.nn.functional is intercepted as a whole: what it calls inside is not.
+# A function of torch.nn.functional is intercepted as a whole: what it calls inside is not (but see below).
 COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     F.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
     F.layer_norm: layer_norm,
@@ -101,7 +102,15 @@ class composites_first(TorchFunctionMode):  # noqa: N801  (used like a function:
             node = node.prev
 
 
+def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
+    """Return PyTorch's, whose fused attention inside, that of `nn.TransformerEncoderLayer`, is taken apart."""
+    with mock.patch.object(F, "scaled_dot_product_attention", scaled_dot_product_attention):
+        return F.multi_head_attention_forward(*args, **kwargs)
+
+
 def _replacement(func: Any) -> Callable[..., Any]:
+    if func is F.multi_head_attention_forward:
+        return _multi_head_attention
     if isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return python_of_operator(func) or func
     return COMPOSITES.get(func, func)

@@ -101,3 +101,14 @@ def test_layer_norm_in_16_bit_grants_no_rounded_statistics():
     narrow = [s for s in check.joint.steps if s.op and s.meta.dtype is torch.bfloat16 and math.prod(s.shape) <= 4]
     assert not steps
     assert not narrow
+
+
+def test_attention_inside_of_multi_head_attention_is_taken_apart():
+    net = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+    x = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
+    program = program_of(lambda x: net(x, x, x, need_weights=False)[0], x)
+    assert any("softmax" in step.name for step in program.steps)
+    result = reference(lambda x: net(x, x, x, need_weights=False)[0]).backward(x, torch.ones(1, 3, 4))["grad_x"]
+    leaf = x.clone().requires_grad_()
+    net(leaf, leaf, leaf, need_weights=False)[0].sum().backward()
+    assert result.covers(leaf.grad).all()
