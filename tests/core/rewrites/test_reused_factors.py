@@ -26,3 +26,14 @@ def test_tangent_of_a_solution_is_covered_and_another_is_violated(name: str) -> 
     actual = torch.func.jvp(function, (a, b), (da, db))[1]
     assert (result.verdict(actual) == Element.COVERED).all()
     assert (result.verdict(actual * 1.001) == Element.VIOLATED).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (1, 1), (2, 3, 3)])
+@pytest.mark.parametrize("function", [torch.logdet, torch.det, lambda a: torch.linalg.slogdet(a.mT)[1]])
+def test_tangent_of_a_determinant_is_covered_and_another_is_violated(function, shape) -> None:
+    a, da = (torch.randn(shape, generator=torch.Generator().manual_seed(k)) for k in range(2))
+    a = a + 9 * torch.eye(shape[-1])
+    (result,) = reference(lambda a: function(a)).jvp(a, tangents={"a": da}).values()
+    actual = torch.func.jvp(function, (a,), (da,))[1]
+    assert (result.verdict(actual) == Element.COVERED).all()
+    assert (result.verdict(actual * 1.001) == Element.VIOLATED).all()
