@@ -30,9 +30,11 @@ def forgotten(kernel: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         for cell, value in cells:
-            cell.cell_contents = value
+            if any(isinstance(now, torch.Tensor) for now in _held(cell)):
+                cell.cell_contents = value
         for number, kept in enclosed.items():
-            _refill(cells[number][1], kept)
+            if _has_tensors(cells[number][1]):  # others count calls, or note what was asked
+                _refill(cells[number][1], kept)
         for owner, names, contents in before:
             _restore(owner, names, contents)
 
@@ -85,6 +87,12 @@ def _restore(owner: Any, names: dict[str, Any], contents: dict[str, Any]) -> Non
             value.cache_clear()
     for name, kept in contents.items():
         _refill(names[name], kept)
+
+
+def _has_tensors(container: Any) -> bool:
+    return any(
+        isinstance(one, torch.Tensor) for one in (container.values() if isinstance(container, dict) else container)
+    )
 
 
 def _delete(owner: Any, name: str) -> None:
