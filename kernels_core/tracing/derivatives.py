@@ -113,7 +113,8 @@ def trace_jvp(
             primal(*chosen)
             traced.forward_ends()
             given = tuple(together(traced.chosen(wrt), tangents).values())
-            _, found, _ = torch.func.jvp(primal, tuple(chosen), given, has_aux=True)  # type: ignore[misc]
+            plain = tuple(one.contiguous() for one in chosen)  # as tangents are: PyTorch wants both in one layout
+            _, found, _ = torch.func.jvp(primal, plain, given, has_aux=True)  # type: ignore[misc]
             return values_apart(found, found)
 
         names = titled(traced.floating, tangent_name)

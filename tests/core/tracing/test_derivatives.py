@@ -388,3 +388,10 @@ def test_tracing_derivatives_takes_no_memory_of_the_size_of_tensors() -> None:
         derivatives.trace_declared(backward, function, arguments, wrt, forward),
     ]
     assert all(program.value_free for program in programs)
+
+
+@pytest.mark.parametrize("function", [lambda x: x.mT * 2, lambda x: x[0] * 2, lambda x: x @ x.mT])
+def test_tangents_of_views_of_a_transposed_input(function):
+    x, tangent = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).mT, torch.ones(4, 3)
+    (result,) = reference(lambda x: function(x)).jvp(x, tangents={"x": tangent}).values()
+    assert result.covers(torch.func.jvp(function, (x,), (tangent,))[1]).all()
