@@ -71,7 +71,8 @@ class Check(Programs):
 
     def outputs(self) -> dict[str, Result]:
         """Return the results of the forward alone."""
-        return self._results(self.forward, self.parts, list(self.forward.outputs))
+        results = self._results(self.forward, self.parts, list(self.forward.outputs))
+        return self._widened(results, self.forward_beside, self.parts)
 
     def gradients(self, grads: Sequence[Tensor | None]) -> dict[str, Result]:
         """Return the gradients for these upstream gradients (None means zero); outputs are evaluated where needed."""

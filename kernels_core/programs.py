@@ -12,6 +12,7 @@ import torch
 from kernels_core.coverage import require_same_form
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation, UsageError, nearest
 from kernels_core.program import Meta, Program
+from kernels_core.rewrites.folded_norms import folded
 from kernels_core.rewrites.usual_functions import in_usual_functions
 from kernels_core.tracing import derivatives
 from kernels_core.tracing import trace as tracing
@@ -96,8 +97,13 @@ class Programs:
 
     @functools.cached_property
     def joint_beside(self) -> Program | None:
-        """The same with formulas of usual functions taken for these, where the reference has some."""
-        return self._in_usual_functions(derivatives.trace_vjp)
+        """The same with other forms: usual functions for their formulas, folded norms; None where it has none."""
+        return self._in_other_forms(derivatives.trace_vjp)
+
+    @functools.cached_property
+    def forward_beside(self) -> Program | None:
+        """The program of the forward with its norms of given statistics folded, where it has some."""
+        return folded(self.forward)
 
     @functools.cached_property
     def gradients_program(self) -> tuple[Program, Program | None]:
@@ -105,8 +111,9 @@ class Programs:
         names = [name for name in self.joint.outputs if name.startswith("grad_")]
         return self.joint.only(names), None if self.joint_beside is None else self.joint_beside.only(names)
 
-    def _in_usual_functions(self, trace: Callable[..., Program], *given: Any) -> Program | None:
-        forward = in_usual_functions(self.forward)
+    def _in_other_forms(self, trace: Callable[..., Program], *given: Any) -> Program | None:
+        usual = in_usual_functions(self.forward)
+        forward = folded(usual or self.forward) or usual
         if forward is None:
             return None
         try:
@@ -118,7 +125,7 @@ class Programs:
         """Return the program of the tangents, and the one beside it."""
         with _named(self.reference.name):
             program = derivatives.trace_jvp(self.reference.function, self.arguments, self.wrt, self.forward)
-            return program, self._in_usual_functions(derivatives.trace_jvp)
+            return program, self._in_other_forms(derivatives.trace_jvp)
 
     def second_order_program(self, names: Sequence[str]) -> tuple[Program, Program | None]:
         """Return the program of the gradients of these inputs' gradients, and the one beside it."""
@@ -126,7 +133,7 @@ class Programs:
             program = derivatives.trace_double_backward(
                 self.reference.function, self.arguments, self.wrt, names, self.forward
             )
-            return program, self._in_usual_functions(derivatives.trace_double_backward, names)
+            return program, self._in_other_forms(derivatives.trace_double_backward, names)
 
     def declared_backward_program(self) -> Program:
         """Return the program of the declared backward."""

@@ -84,7 +84,7 @@ def batch_norm(
         y = _normalize(x, (0, *range(2, x.dim())), eps)
     else:
         mean, var = (t.reshape(1, -1, *[1] * (x.dim() - 2)) for t in (wide(running_mean), wide(running_var)))
-        y = (x - mean) * torch.rsqrt(var + eps)
+        y = (x - mean.clone()) * torch.rsqrt(var + eps)  # a copy marks what kernels fold (rewrites/folded_norms.py)
     return _affine(y, _channels(weight, x), _channels(bias, x)).to(input.dtype)
 
 

@@ -71,11 +71,22 @@ def without_values() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Within this, an LSTM is made of operations that have rules."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@contextlib.contextmanager
 def _caller_state_kept() -> Iterator[None]:
     logger = logging.getLogger("torch._subclasses.fake_tensor")  # logs a traceback for what becomes one message here
     before, logger.disabled = logger.disabled, True
     try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), _without_onednn():
             yield
     finally:
         logger.disabled = before
@@ -192,6 +203,11 @@ def require_callable(function: Callable[..., Any], arguments: Arguments) -> None
 
 
 def _untraceable(error: Exception) -> str:
+    if "mutating a non-functional tensor" in str(error):
+        return (
+            "the reference cannot be traced: it writes to a tensor that is none of its inputs\n"
+            "give the tensor as an input, or write to a copy of it"
+        )
     return (
         f"the reference cannot be traced: {described(error).splitlines()[0]}\n"
         "a reference is made of PyTorch operations on tensors; for a Triton, C++ or numpy kernel name a reference"

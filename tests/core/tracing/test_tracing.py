@@ -103,6 +103,16 @@ def test_layer_norm_in_16_bit_grants_no_rounded_statistics():
     assert not narrow
 
 
+def test_an_lstm_is_made_of_operations_with_rules():
+    net, before = torch.nn.LSTM(3, 2), torch.backends.mkldnn.enabled
+    x = torch.randn(4, 1, 3, generator=torch.Generator().manual_seed(0))
+    result = reference(lambda x: net(x)[0]).backward(x, torch.ones(4, 1, 2))["grad_x"]
+    leaf = x.clone().requires_grad_()
+    net(leaf)[0].sum().backward()
+    assert result.covers(leaf.grad).all()
+    assert torch.backends.mkldnn.enabled is before
+
+
 def test_attention_inside_of_multi_head_attention_is_taken_apart():
     net = torch.nn.MultiheadAttention(4, 2, batch_first=True)
     x = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0))
