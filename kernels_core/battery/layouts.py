@@ -189,8 +189,8 @@ def _other_values(subject: Subject, judgement: Judgement, label: str, rows: Mapp
 
 ITEMS = (
     Item("grad_output_layout",
-         "upstream gradients that are transposed, sliced, padded, offset, expanded, channels-last, conjugate views",
+         "upstream gradients: transposed, sliced, padded, offset, expanded, channels-last, conjugate views",
          _grad_output_layout),
-    Item("input_layout", "inputs that are transposed, sliced, padded, offset, expanded, channels-last, conjugate views",
+    Item("input_layout", "inputs: transposed, sliced, padded, offset, expanded, channels-last, conjugate views",
          _input_layout),
 )  # fmt: skip
