@@ -151,7 +151,7 @@ class AnyOrder(TorchDispatchMode):
 
     def total(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
         """Sum or mean in the accumulator's format, in an order of its own."""
-        x = args[0]
+        x = args[0] if kwargs.get("dtype") is None else args[0].to(kwargs["dtype"])
         dims = args[1] if len(args) > 1 and args[1] is not None else kwargs.get("dim")
         keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
         dims = [d % x.dim() for d in dims] if dims else list(range(x.dim()))

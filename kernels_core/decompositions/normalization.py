@@ -107,6 +107,19 @@ def instance_norm(
     return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
+def renorm(input: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    """Slices along a dimension brought down to a largest norm.
+
+    PyTorch's own derivative is in float64 on the CPU where the input is in float32, which no kernel in float32 does. In
+    16 bit it is in float32.
+    """
+    if input.itemsize < 4:
+        return torch.renorm(input, p, dim, maxnorm)
+    others = tuple(d for d in range(input.dim()) if d != dim % input.dim())
+    norm = torch.linalg.vector_norm(input, p, others, keepdim=True)
+    return input * torch.where(norm > maxnorm, (norm + 1e-7).reciprocal() * maxnorm, 1.0)
+
+
 def functional_batch_norm(
     input: torch.Tensor,
     running_mean: torch.Tensor | None,

@@ -26,6 +26,7 @@ from kernels_core.decompositions.normalization import (
     group_norm,
     instance_norm,
     layer_norm,
+    renorm,
     rms_norm,
 )
 from kernels_core.decompositions.sampling import SAMPLERS
@@ -50,6 +51,8 @@ COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     torch.group_norm: group_norm,
     torch.batch_norm: batch_norm,
     torch.instance_norm: instance_norm,
+    torch.renorm: renorm,
+    torch.Tensor.renorm: renorm,
     F.scaled_dot_product_attention: scaled_dot_product_attention,
     F.linear_cross_entropy: linear_cross_entropy,
     **DETERMINANTS,

@@ -96,6 +96,14 @@ def test_a_gradient_that_divides_by_a_product_that_has_underflowed_is_no_legal_e
     assert not gradient(1e-10, 1e-16)
 
 
+def test_another_order_of_a_sum_keeps_the_format_that_is_asked_for():
+    terms = torch.full((300,), 1 + 2.0**-7, dtype=torch.bfloat16)
+    for seed in range(4):
+        with AnyOrder(seed):
+            total = terms.sum(dtype=torch.float64)
+        assert (total.dtype, total.item()) == (torch.float64, 300 * (1 + 2.0**-7))
+
+
 def test_a_gradient_in_8_bit_must_not_overflow_on_its_way_and_saturates_as_a_result():
     def gradient(x, scale):
         with OverflowWatch() as watch:

@@ -60,3 +60,22 @@ def test_shrinkages_cover_pytorch(function: Any) -> None:
 def test_bilinear_products_cover_pytorch() -> None:
     weight = torch.randn(2, 3, 3, generator=GENERATOR)
     check_rule(lambda x, y, w: F.bilinear(x, y, w), [X[0, 0], X[0, 1], weight], FLOAT32, caught=0.0)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_the_gradient_of_renorm_may_be_computed_in_float32(dim: int) -> None:
+    for seed in range(10):  # PyTorch's own is in float64
+        x, grad = torch.randn(2, 4, 9, generator=torch.Generator().manual_seed(seed)).unbind()
+        norm = x.norm(dim=1 - dim, keepdim=True)
+        inverse = 1 / (norm + 1e-7)
+        along = (x * grad).sum(1 - dim, keepdim=True) * (x / norm)
+        actual = torch.where(norm > 1, inverse * (grad - inverse * along), grad)
+        result = reference(lambda x: torch.renorm(x, 2, dim, 1.0)).backward(x, grad)["grad_x"]
+        assert result.covers(actual).all()
+        assert not result.covers(actual * (1 + 4e-6)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("p", [0.5, 1, 2, 3, float("inf")])
+def test_pytorchs_renorm_is_covered(dtype: torch.dtype, p: float) -> None:
+    check_rule(lambda x: torch.renorm(x, p, 1, 1.0), [X[0, 0]], (dtype,), caught=0.0)
