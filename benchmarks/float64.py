@@ -93,7 +93,7 @@ def counts(case: Case, inputs: Tensors, upstream: Tensor, actual: list[Tensor]) 
     """Return how many elements of outputs and gradients are covered, violated, undecided, unconstrained."""
     results = Check(reference(case.function), inputs).both([upstream])
     verdicts = [result.verdict(value) for result, value in zip(results.values(), actual, strict=True)]
-    return [sum(int((verdict == element).sum()) for verdict in verdicts) for element in Element]
+    return [sum(int(torch.count_nonzero(verdict == element)) for verdict in verdicts) for element in Element]
 
 
 def smallest(function: Callable[[], Any], pairs: int) -> float:

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 import torch
 
 from kernels_core.doubles.evaluation import by_element, evaluates
-from kernels_core.enclosure import Enclosure, exactly
+from kernels_core.enclosure import Enclosure, all_finite, exactly
 from kernels_core.errors import InvariantError
 from kernels_core.filter.arithmetic import INFLATE, Arithmetic
 from kernels_core.filter.closed import closed
@@ -105,7 +105,9 @@ def _run_in_doubles(
 
 
 def _loses(value: Enclosure) -> bool:
-    return value.floating and value.rad is not None and not bool((value.rad.isfinite() | value.mid.isnan()).all())
+    if not value.floating or value.rad is None or all_finite(value.rad):
+        return False
+    return not bool((value.rad.isfinite() | value.mid.isnan()).all())
 
 
 def _recovered(value: Enclosure, plain: Enclosure, rad: torch.Tensor | float) -> Enclosure:
