@@ -25,6 +25,16 @@ def accumulator(x: Tensor) -> Tensor:
     return x if x.is_complex() or x.dtype is torch.float64 else x.float()
 
 
+def _wide_in_float16(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Compute in float32 and round once where PyTorch's float16 kernel does not, and its bfloat16 one does."""
+
+    def apply(*tensors: Tensor) -> Tensor:
+        half = tensors[0].dtype is torch.float16
+        return function(*(accumulator(t) if half else t for t in tensors)).to(tensors[0].dtype)
+
+    return apply
+
+
 def _wide_both(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda x, y: function(accumulator(x), accumulator(y)).to(x.dtype)
 
@@ -51,7 +61,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "log": lambda x: torch.log(x.abs() + 0.25),
     "log1p": lambda x: torch.log1p(x.square()),
     "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
+    "sigmoid": _wide_in_float16(torch.sigmoid),  # findings 10 and 12
     "softplus": torch.nn.functional.softplus,
     "sqrt": lambda x: torch.sqrt(x.square() + 0.01),
     "rsqrt": lambda x: torch.rsqrt(x.square() + 0.1),
@@ -116,7 +126,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "fmin": torch.fmin,
     "copysign": torch.copysign,
     "addcmul": lambda x, y: torch.addcmul(x, y, y, value=0.5),
-    "smooth_l1": lambda x, y: torch.nn.functional.smooth_l1_loss(x, y, reduction="none"),
+    "smooth_l1": _wide_in_float16(lambda x, y: torch.nn.functional.smooth_l1_loss(x, y, reduction="none")),
     "cosine": _wide_both(lambda x, y: x * torch.nn.functional.cosine_similarity(x, y, dim=-1).unsqueeze(-1)),
     "solve": _wide_both(lambda x, y: torch.linalg.solve(_gram(x) + 4 * torch.eye(x.shape[0]), y)),
     "cdist": _wide_both(lambda x, y: x * torch.cdist(x, y + 8).mean(-1, keepdim=True)),
