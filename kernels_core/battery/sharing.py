@@ -98,10 +98,11 @@ def _accumulated(subject: Subject) -> dict[str, Tensor | None]:
 
     The sum of two legal values, rounded, lies between twice the smallest and twice the largest legal value, and
     halving it is exact, or rounds to a value between the two where it is subnormal. Sums that overflow are left as in
-    the plain comparison.
+    the plain comparison. Both calls are given the same values: a kernel that works in place has written to them.
     """
     leaves = subject.leaves()
     for _ in range(2):
+        _put_back(subject, leaves)
         outputs = _from_leaves(subject, leaves)
         pairs = list(zip((outputs[n] for n in subject.check.cotangents), subject.grad_outputs(), strict=True))
         pairs = [(t, g) for t, g in pairs if t.requires_grad]
@@ -123,7 +124,14 @@ def _from_leaves(subject: Subject, leaves: Mapping[str, Tensor]) -> Mapping[str,
     try:
         return run_forward(subject.function, subject.inputs, subject.arguments, leaves, as_given=True)
     except KernelRaisedError:
+        _put_back(subject, leaves)  # it has written before autograd looked
         return subject.forward(leaves)
+
+
+def _put_back(subject: Subject, leaves: Mapping[str, Tensor]) -> None:
+    """Give the inputs their values again."""
+    for name, leaf in leaves.items():
+        leaf.detach().copy_(subject.check.tensors[name])
 
 
 def _half(total: Tensor, once: Tensor | None) -> Tensor:

@@ -146,7 +146,8 @@ def run_backward(
     Raises:
         KernelRaisedError: the kernel raised.
     """
-    wanted = [name for name in check.wrt if leaves[name].requires_grad]
+    # what a kernel wrote to in place, and that needed no gradient before, is an output: it has a graph now
+    wanted = [name for name in check.wrt if leaves[name].requires_grad and leaves[name].is_leaf]
     found: dict[str, Tensor | None] = {f"grad_{name}": None for name in wanted}
     returned = (outputs[name] for name in check.cotangents if name in outputs)
     pairs = [(t, g) for t, g in zip(returned, upstream, strict=False) if t.requires_grad and g is not None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from kernels_core.battery.frozen import subsets
 from tests.core.battery.planted import kernel, require_caught, require_left_alone, seeded
 
@@ -34,3 +36,20 @@ def test_subsets_are_all_proper_ones_each_once():
     assert len(found) == len(set(found)) == 15
     assert found[:4] == [("a",), ("b",), ("c",), ("d",)]
     assert () in found
+
+
+class MultiplyInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(b, a.clone())
+        ctx.mark_dirty(a)
+        return a.mul_(b)
+
+    @staticmethod
+    def backward(ctx, grad):
+        b, a = ctx.saved_tensors
+        return grad * b, grad * a
+
+
+def test_a_frozen_input_that_is_written_to_has_no_gradient_to_be_judged():
+    require_left_alone(MultiplyInPlace, "frozen_inputs", INPUTS, reference=multiply)

@@ -76,3 +76,20 @@ def test_one_tensor_for_two_inputs_is_no_fault_but_is_noted():
     row = require_left_alone(Add, "aliasing", PAIR, Outcome.NOTED)
     assert row.evidence == "grad_a and grad_b share memory (and 2 more)"
     require_left_alone(Silu, "aliasing", {"x": seeded(3)})
+
+
+class ExpInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x.exp_())
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+def test_a_kernel_that_works_in_place_is_given_the_same_values_twice():
+    row = require_left_alone(ExpInPlace, "aliasing", {"x": seeded(3, 4)}, Outcome.NOTED, reference=torch.exp)
+    assert row.evidence == "output shares memory with the input input"
