@@ -6,7 +6,7 @@ roundings. The program rewritten here is evaluated beside that of the usual form
 of the two is granted (`Check`). The exact value stays that of the usual form.
 
 Only where PyTorch's function is called: `decompositions/normalization.py` marks its means by a copy. A reference that
-writes the formula out means its own roundings.
+writes the formula out means its own roundings, unless it multiplies by rsqrt(v + eps) and copies its mean as well.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class _Folding:
         scaled = self._next(centred, "aten.mul.Tensor")
         if not isinstance(x, Ref) or source is None or source.name != "aten.clone.default" or scaled is None:
             return
+        if not self._is_inverse_root(scaled[1]):
+            return
         mean, scale, end = source.operands[0], scaled[1], scaled[0]
         new: list[Step] = []
         if weighted := self._next(end, "aten.mul.Tensor"):
@@ -71,6 +73,11 @@ class _Folding:
             self._new(new, end, _aten.sub.Tensor, product, moved)
         new[-1] = dataclasses.replace(new[-1], number=end.number)
         self.changed[end.number] = new
+
+    def _is_inverse_root(self, scale: Ref) -> bool:
+        """Return True for 1 / sqrt(v + eps)."""
+        root = self.known[scale.step]
+        return root.name == "aten.rsqrt.default" and self.known[root.operands[0].step].name.startswith("aten.add.")
 
     def _next(self, step: Step, name: str) -> tuple[Step, Any] | None:
         """Return the only reader of a step, where it is of that name, and its other operand."""

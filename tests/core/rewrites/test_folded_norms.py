@@ -57,6 +57,14 @@ def test_the_folded_form_is_granted_to_pytorchs_function_alone() -> None:
     assert folded(Check(reference(written_out), inputs).forward) is None
 
 
+def test_a_copy_of_the_mean_alone_is_no_norm() -> None:
+    def with_copy(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        return (x - mean.clone()) * weight + bias
+
+    assert folded(Check(reference(with_copy), given(0)).forward) is None
+    assert folded(Check(reference(batch_norm), given(0)).forward) is not None
+
+
 def test_a_mean_in_bfloat16_and_another_eps_are_violated_and_the_usual_form_is_covered() -> None:
     inputs = given(1)
     result = Check(reference(batch_norm), inputs).outputs()["output"]
