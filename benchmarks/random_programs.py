@@ -139,7 +139,7 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     "amax": lambda x: x - x.amax(-1, keepdim=True),
     "rms": lambda x: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-3),
     "layer_norm": _wide(lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
-    "logsumexp": lambda x: x + torch.logsumexp(x, -1, keepdim=True),
+    "logsumexp": lambda x: x + torch.logsumexp(accumulator(x), -1, keepdim=True).to(x.dtype),  # finding 54
     "norm": lambda x: x / (torch.linalg.vector_norm(x, dim=-1, keepdim=True) + 0.1),
     "std": lambda x: x / (x.std(-1, keepdim=True, correction=0) + 0.1),
     "cumsum": lambda x: torch.cumsum(x, -1) / x.shape[-1],
