@@ -45,6 +45,8 @@ from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.exact.tier import Budget
 from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.reference import Check, reference
+from kernels_core.tracing.arguments import named_tensors
+from kernels_core.tracing.complex_parts import differentiable
 
 # The sign of their vectors is the algorithm's: judged is what PyTorch's own tests make of them, absolute values.
 FREE_SIGNS = frozenset({"linalg.eig", "linalg.eigh", "linalg.svd", "svd"})
@@ -102,8 +104,9 @@ def check_sample(op: Any, sample: Any, order: str = "first") -> collections.Coun
 
     arguments = {"given": sample.input, "args": list(sample.args), "kwargs": dict(sample.kwargs)}
     arguments = torch.utils._pytree.tree_map(_own_memory, arguments)
-    check = Check(reference(function), arguments, budget=Budget(seconds=5.0))
-    check.wrt = [name for name in check.wrt if check.tensors[name].requires_grad]
+    tensors = named_tensors(arguments)
+    wrt = [name for name, t in tensors.items() if t.requires_grad and differentiable(t.dtype)]
+    check = Check(reference(function), arguments, budget=Budget(seconds=5.0), wrt=wrt)
     check.tensors = {name: t.detach() for name, t in check.tensors.items()}
     results, actuals = ORDERS[order](function, arguments, check)
     counts = count_verdicts(results, actuals)

@@ -90,7 +90,7 @@ class Programs:
         """The program of outputs and gradients."""
         if not self.wrt:
             return self.forward
-        if self._together is not None:
+        if self._together is not None and self.wrt == self.asked:
             return self._together
         with _named(self.reference.name):
             return derivatives.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)
@@ -156,7 +156,7 @@ class Programs:
     @functools.cached_property
     def parts(self) -> dict[str, Tensor]:
         """The tensors as inputs of programs, complex ones in parts."""
-        return apart(self.tensors)
+        return apart({name: tensor.detach() for name, tensor in self.tensors.items()})
 
     @property
     def has_complex(self) -> bool:

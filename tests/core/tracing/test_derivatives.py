@@ -283,6 +283,13 @@ def test_outputs_and_gradients_come_of_one_trace_and_the_forward_needs_no_upstre
     assert not results["grad_x"].covers(x).any()
 
 
+def test_inputs_that_require_a_gradient_are_taken_for_their_values() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    check = Check(reference(lambda x: torch.logsumexp(x, -1)), {"x": x})
+    assert not any(t.requires_grad for t in check.parts.values())
+    assert check.outputs()["output"].covers(torch.logsumexp(x, -1).detach()).all()
+
+
 def test_equal_upstream_gradients_stay_apart_and_one_that_nothing_needs_stays_an_input() -> None:
     check = Check(reference(lambda x: (2 * x, 3 * x, x.detach() * torch.zeros(3))), {"x": torch.ones(3)})
     upstream = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 20.0, 30.0]), torch.ones(3)]
