@@ -76,7 +76,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "abs": torch.abs,
     "neg": torch.neg,
     "square": torch.square,
-    "cube": lambda x: x**3,
+    "cube": _wide(lambda x: x**3),  # finding 55
     "reciprocal": lambda x: 1 / (x.square() + 0.5),
     "scale": lambda x: x * 0.37,
     "shift": lambda x: x + 0.7,
@@ -98,7 +98,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "ndtr": _wide(lambda x: torch.special.ndtr(x)),
     "entr": _wide(lambda x: torch.special.entr(x.abs() + 0.1)),
     "sinc": _wide(lambda x: torch.sinc(x)),
-    "logsigmoid": torch.nn.functional.logsigmoid,
+    "logsigmoid": _wide_in_float16(torch.nn.functional.logsigmoid),  # finding 56
     "elu": _wide(torch.nn.functional.elu),
     "selu": _wide(torch.nn.functional.selu),
     "mish": _wide(torch.nn.functional.mish),
