@@ -30,12 +30,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.contained import Found, check_call, check_program
 from benchmarks.containment_cases import CASES, WITHOUT, edges
 from benchmarks.operators import _real as real_pairs
-from benchmarks.operators import entries, samples, title
+from benchmarks.operators import check_of, entries, samples, title
 from kernels_core.doubles.operations import OPERATIONS
 from kernels_core.errors import ExactRefError
 from kernels_core.kernel.call import draw_upstream
 from kernels_core.program import Program
-from kernels_core.reference import Check, reference
 from kernels_core.rules import registry
 
 Traced = tuple[Program, dict[str, torch.Tensor]]
@@ -50,9 +49,7 @@ def programs(op: Any, dtype: torch.dtype, count: int) -> Iterator[Traced]:
 
         arguments = {"given": sample.input, "args": list(sample.args), "kwargs": dict(sample.kwargs)}
         try:
-            check = Check(reference(function), arguments)
-            check.wrt = [name for name in check.wrt if check.tensors[name].requires_grad]
-            check.tensors = {name: t.detach() for name, t in check.tensors.items()}
+            check = check_of(function, arguments)
             program = check.joint if check.wrt else check.forward
             yield program, {**check.tensors, **(check.upstream(draw_upstream(check, 0)) if check.wrt else {})}
         except ExactRefError:

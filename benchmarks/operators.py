@@ -95,6 +95,15 @@ def samples(op: Any, dtype: torch.dtype, count: int = 0) -> Iterator[Any]:
     yield from empty[: count - found] if count else empty
 
 
+def check_of(function: Any, arguments: dict[str, Any], **options: Any) -> Check:
+    """Return the check of a sample, which says by its tensors what is differentiated."""
+    tensors = named_tensors(arguments)
+    wrt = [name for name, t in tensors.items() if t.requires_grad and differentiable(t.dtype)]
+    check = Check(reference(function), arguments, wrt=wrt, **options)
+    check.tensors = {name: t.detach() for name, t in tensors.items()}
+    return check
+
+
 def check_sample(op: Any, sample: Any, order: str = "first") -> collections.Counter[str]:
     """Return how many elements of a sample's results have each verdict."""
     settle = sample.output_process_fn_grad if title(op) in FREE_SIGNS else lambda value: value
@@ -104,10 +113,7 @@ def check_sample(op: Any, sample: Any, order: str = "first") -> collections.Coun
 
     arguments = {"given": sample.input, "args": list(sample.args), "kwargs": dict(sample.kwargs)}
     arguments = torch.utils._pytree.tree_map(_own_memory, arguments)
-    tensors = named_tensors(arguments)
-    wrt = [name for name, t in tensors.items() if t.requires_grad and differentiable(t.dtype)]
-    check = Check(reference(function), arguments, budget=Budget(seconds=5.0), wrt=wrt)
-    check.tensors = {name: t.detach() for name, t in check.tensors.items()}
+    check = check_of(function, arguments, budget=Budget(seconds=5.0))
     results, actuals = ORDERS[order](function, arguments, check)
     counts = count_verdicts(results, actuals)
     if counts["violated"] and order == "first" and any(t.dtype in NARROW for t in check.tensors.values()):

@@ -18,8 +18,7 @@ NARROW = (torch.bfloat16, torch.float16)
 def rounded_once(function: Any, arguments: Any, check: Check) -> dict[str, torch.Tensor | None]:
     """Return outputs and gradients of PyTorch's float32 kernel on the same values, each rounded once."""
     wide = torch.utils._pytree.tree_map(_widened, arguments)
-    other = Check(reference(function), wide)
-    other.wrt = list(check.wrt)
+    other = Check(reference(function), wide, wrt=list(check.wrt))
     other.tensors = {name: t.detach() for name, t in other.tensors.items()}
     upstream = [g.float() if g.dtype in NARROW else g for g in draw_upstream(check, 0)]
     outputs, gradients = run_kernel(function, wide, wide, other, upstream)

@@ -90,7 +90,7 @@ class Programs:
         """The program of outputs and gradients."""
         if not self.wrt:
             return self.forward
-        if self._together is not None and self.wrt == self.asked:
+        if self._together is not None:
             return self._together
         with _named(self.reference.name):
             return derivatives.trace_vjp(self.reference.function, self.arguments, self.wrt, self.forward)

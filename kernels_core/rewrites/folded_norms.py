@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from kernels_core.program import Program, Ref, Step, without_dead_steps
+from kernels_core.rewrites.usual_functions import made
 
 _aten = torch.ops.aten
 
@@ -94,7 +95,7 @@ class _Folding:
         metas = [meta for ref in args if (meta := self.known[ref.step].metas[ref.output]) is not None]
         shape = torch.broadcast_shapes(*(meta.shape for meta in metas))
         meta = like.meta._replace(shape=tuple(shape))
-        step = Step(self.number, op, str(op), tuple(args), {}, (meta,), like.source, like.backward, tuple(metas))
+        step = made(self.number, like, op, args, meta, metas)
         self.known[step.number] = step
         new.append(step)
         return Ref(step.number)

@@ -167,16 +167,17 @@ class _Rewriting:
         self.number += 1
         metas = [self.seen[a.step].metas[a.output] for a in args if isinstance(a, Ref)]
         largest = max((m for m in metas if m is not None), key=lambda m: m.numel)
-        self._add(_made(self.number, like, op, args, largest._replace(dtype=like.meta.dtype), metas))
+        self._add(made(self.number, like, op, args, largest._replace(dtype=like.meta.dtype), metas))
         return Ref(self.number)
 
     def _replace(self, step: Step, op: Callable[..., Any], *args: Any) -> None:
         """Add another operation under the number of a step."""
         metas = [self.seen[a.step].metas[a.output] for a in args if isinstance(a, Ref)]
-        self._add(_made(step.number, step, op, args, step.meta, metas))
+        self._add(made(step.number, step, op, args, step.meta, metas))
 
 
-def _made(number: int, like: Step, op: Callable[..., Any], args: Any, meta: Any, metas: Any) -> Step:
+def made(number: int, like: Step, op: Callable[..., Any], args: Any, meta: Any, metas: Any) -> Step:
+    """Return a step of our own: an operation in the place of another, whose source and part of the graph it has."""
     return Step(number, op, str(op), tuple(args), {}, (meta,), like.source, like.backward, tuple(metas))
 
 
