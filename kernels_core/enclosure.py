@@ -25,7 +25,8 @@ class Enclosure:
 
     Attributes:
         mid: float64 for floating tensors; the tensor itself for integers and booleans.
-        bound: float64 of the same shape, >= 0; None where it is zero everywhere. None for integers.
+        bound: float64 of the same shape, >= 0; None where it is zero everywhere. None for integers and booleans, but
+            for an order of NaN in the run at kinks: infinite where a choice by it may be NaN (rules/comparisons.py).
         unsure: for integers and booleans, True where the value depends on roundings; None where it never does.
         low, rad: in a double-double evaluation (doubles/evaluation.py), |mid + low - exact| <= rad, None for zero. For
             integers and booleans `rad` is infinite where it is not known whether mid is the exact value.
@@ -104,6 +105,7 @@ def hull(condition: Enclosure, first: Enclosure, second: Enclosure, *, centred: 
     ]
     both = torch.maximum(*reach) * (1 + 2.0**-48)
     both = torch.where(both.isnan(), torch.inf, both)
+    both = both if condition.bound is None else both + condition.bound
     settled = bound if bound is not None else both.new_zeros(())
     return Enclosure(mid, torch.where(condition.unsure, both, settled))
 

@@ -92,6 +92,8 @@ class Result:
         rad = self.rad_abs() if self.kinks.rad is None else self.kinks.rad
         there = decide(actual, self.kinks, rad, None, self.budget)
         accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
+        unknown = (there == Element.UNCONSTRAINED) & (verdict == Element.VIOLATED)
+        verdict = torch.where(unknown, int(Element.UNCONSTRAINED), verdict)
         return torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8), accepted
 
     def rad_abs(self) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from kernels_core.decompositions.interpolation import INTERPOLATIONS
 from kernels_core.decompositions.losses import LOSSES
 from kernels_core.decompositions.reflections import REFLECTIONS
+from kernels_core.errors import TraceError
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -20,6 +21,24 @@ aten = torch.ops.aten
 
 def _shrink_backward(grad: Tensor, input: Tensor, lambd: float) -> Tensor:
     return torch.where((input >= -lambd) & (input <= lambd), 0.0, grad)
+
+
+def _rrelu(
+    self: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Return what evaluation computes, a leaky relu of the mean slope, and the noise, which it leaves alone.
+
+    Raises:
+        TraceError: in training it draws the slopes.
+    """
+    if training:
+        raise TraceError("rrelu in training\na reference cannot draw random numbers: give the slopes as an input")
+    return aten.leaky_relu(self, (lower + upper) / 2), noise
 
 
 def _new_zeros_like(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
@@ -98,6 +117,7 @@ MORE: Mapping[Any, Callable[..., Any]] = {
     **REFLECTIONS,
     aten.hardshrink_backward.default: _shrink_backward,
     aten.softshrink_backward.default: _shrink_backward,
+    aten.rrelu_with_noise_functional.default: _rrelu,
     aten._new_zeros_with_same_feature_meta.default: _new_zeros_like,
     aten.glu_jvp.default: _glu_jvp,
     aten._trilinear.default: _trilinear,

@@ -33,9 +33,8 @@ def parts(value: Any) -> tuple[Any, torch.Tensor | None]:
         mid = value.mid.to(torch.float64)
         if value.unsure is None:
             return mid, None
-        return mid, torch.where(value.unsure, torch.inf if value.mid.dtype != torch.bool else 1.0, 0.0).to(
-            torch.float64
-        )
+        width = torch.inf if value.mid.dtype != torch.bool else 1.0
+        return mid, torch.where(value.unsure, width, 0.0).to(torch.float64) + value.bound_or_zero()
     return float(value), None
 
 

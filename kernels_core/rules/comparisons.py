@@ -1,15 +1,18 @@
 """Comparisons and logic: three-valued. A comparison is unsure where the enclosures of both sides meet.
 
 Legal values lie in [a - A, a + A] and [b - B, b + B], so a < b is certain where |a - b| > A + B. Two exact values that
-tie follow PyTorch's convention; the tie is counted, and in the run at kinks (`local.kinks`) an order is left
-unsure there,
-so that a gradient becomes the hull of both sides. Equality is left unsure in derivative formulas only, where
-PyTorch uses
-it to share a gradient between tied elements.
+tie follow PyTorch's convention; the tie is counted, and in the run at kinks (`local.kinks`) an order is left unsure
+there, so that a gradient becomes the hull of both sides. Equality is left unsure in derivative formulas only, where
+PyTorch uses it to share a gradient between tied elements.
+
+What a derivative is at NaN no convention says: one kernel of PyTorch passes the upstream gradient, its vectorised twin
+gives NaN. In the run at kinks, of which gradients alone are taken, an order of NaN is unsure, and its infinite bound
+tells `hull` that the choice by it may be NaN.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,14 +58,18 @@ def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) ->
     if reach is not None:
         near = ~(torch.as_tensor(x - y).abs() > reach) & (reach > 0)
         unsure = near if unsure is None else unsure | near
-    if kinked:
-        tie = torch.as_tensor(x - y == 0).expand(value.shape)  # two infinities are no tie
-        if reach is not None:
-            tie = tie & (reach == 0)
-        if local.kinks:
-            return Enclosure(value, None, tie.clone() if unsure is None else unsure | tie)
-        local.arithmetic.ties += int(tie.sum())
-    return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
+    if not kinked:
+        return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
+    tie = torch.as_tensor(x - y == 0).expand(value.shape)  # two infinities are no tie
+    if reach is not None:
+        tie = tie & (reach == 0)
+    missing = torch.as_tensor(x).isnan() | torch.as_tensor(y).isnan()
+    local.arithmetic.ties += 0 if local.kinks else int((tie | missing).sum())
+    if not local.kinks:
+        return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
+    tie, missing = (tie | missing).expand(value.shape), missing.expand(value.shape)
+    unknown = torch.where(missing, torch.inf, 0.0).to(torch.float64) if bool(missing.any()) else None
+    return Enclosure(value, unknown, tie.clone() if unsure is None else unsure | tie)
 
 
 def _side_bound(local: Local, side: Any, bound: torch.Tensor | None) -> torch.Tensor | None:
@@ -107,6 +114,8 @@ def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
     ]
     if not loose:
         return Enclosure(mid)
+    bounds = [a.bound for a in loose if not a.floating and a.bound is not None]  # of orders of NaN, at kinks
+    bound = functools.reduce(torch.maximum, bounds).expand(mid.shape) if bounds else None
     unsure = torch.zeros(mid.shape, dtype=torch.bool, device=mid.device)
     for operand in loose:
         unsure = unsure | _may_flip(operand)
@@ -120,7 +129,7 @@ def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
             deciding = {"and": ~operand.mid, "or": operand.mid}.get(_junction(local.step.name))
             if deciding is not None:
                 unsure = unsure & ~(deciding if operand.unsure is None else deciding & ~operand.unsure)
-    return Enclosure(mid, None, unsure)
+    return Enclosure(mid, bound, unsure)
 
 
 def _may_flip(operand: Enclosure) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -86,3 +87,41 @@ def test_the_convention_of_sort_and_median_at_ties_is_pytorchs(plain: Any) -> No
     assert run(lambda x: plain(x), plain, (X,), "convention").covered
     backwards = with_gradient(plain, lambda g, x: 2 * torch.autograd.functional.vjp(plain, x, g)[1])
     assert run(backwards, plain, (X,), "convention").verdict is Verdict.VIOLATED
+
+
+AT_NAN: dict[str, Any] = {
+    "elu": torch.nn.functional.elu,
+    "relu6": torch.nn.functional.relu6,
+    "hardswish": torch.nn.functional.hardswish,
+    "softshrink": torch.nn.functional.softshrink,
+    "hardshrink": torch.nn.functional.hardshrink,
+    "smooth_l1_loss": lambda x: torch.nn.functional.smooth_l1_loss(x, x.new_zeros(9), reduction="none"),
+}
+
+
+def with_gradient_at_nan(plain: Any, value: float, elsewhere: float = 1.0) -> Any:
+    """Return a Function with PyTorch's gradient, but `value` times what arrives where x is NaN."""
+
+    def gradient(g: Tensor, x: Tensor) -> Tensor:
+        right = torch.autograd.functional.vjp(plain, x, g)[1] * elsewhere
+        return torch.where(x.isnan(), g * value, right)
+
+    return with_gradient(plain, gradient)
+
+
+@pytest.mark.parametrize("name", AT_NAN)
+def test_what_a_gradient_is_at_nan_is_left_open_and_nothing_beside_it(name: str) -> None:
+    plain = AT_NAN[name]
+    x = torch.full((9,), torch.nan)  # nine elements: PyTorch's vectorised kernel and the one for the rest both run
+    x[5] = 0.75
+    assert run(lambda x: plain(x), plain, (x,), "accept").verdict is not Verdict.VIOLATED
+    for value in (1.0, math.nan):
+        assert run(with_gradient_at_nan(plain, value), plain, (x,), "accept").verdict is not Verdict.VIOLATED
+    wrong = run(with_gradient_at_nan(plain, math.nan, 1.5), plain, (x,), "accept")
+    assert [row.violated for row in wrong.tensors] == [0, 1]
+
+
+def test_an_output_at_nan_is_what_the_reference_says() -> None:
+    x = torch.tensor([torch.nan, 1.0])
+    kernel = with_gradient(lambda x: torch.where(x > 0, x, 0.0), lambda g, x: g * (x > 0))
+    assert run(kernel, torch.relu, (x,), "accept").tensors[0].violated == 1

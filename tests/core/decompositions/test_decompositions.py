@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from kernels_core.coverage import Element
+from kernels_core.errors import TraceError
 from kernels_core.reference import reference
+from kernels_core.verify import verify
 from tests.core.rules.checker import check_rule
 
 GENERATOR = torch.Generator().manual_seed(5)
@@ -79,3 +81,11 @@ def test_the_gradient_of_renorm_may_be_computed_in_float32(dim: int) -> None:
 @pytest.mark.parametrize("p", [0.5, 1, 2, 3, float("inf")])
 def test_pytorchs_renorm_is_covered(dtype: torch.dtype, p: float) -> None:
     check_rule(lambda x: torch.renorm(x, p, 1, 1.0), [X[0, 0]], (dtype,), caught=0.0)
+
+
+def test_rrelu_is_a_reference_in_evaluation_alone() -> None:
+    x = torch.linspace(-2, 2, 12)
+    assert verify(torch.nn.RReLU(0.1, 0.5).eval(), {"input": x}).covered
+    assert not verify(lambda x: F.leaky_relu(x, 0.25), {"x": x}, reference=lambda x: F.rrelu(x)).covered
+    with pytest.raises(TraceError, match="cannot draw random numbers"):
+        verify(torch.nn.RReLU(), {"input": x})
