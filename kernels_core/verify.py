@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from kernels_core import battery as contract
 from kernels_core.audit.rows import audited
 from kernels_core.diagnosis import Setting
-from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation
+from kernels_core.errors import NotCovered, TraceError, UnsupportedOperation, UsageError
 from kernels_core.kernel.call import KernelRaisedError, draw_upstream, phase, rerun, run_kernel
 from kernels_core.kernel.callee import call as call_kernel
 from kernels_core.kernel.callee import declared_by, same_memory, title_of
@@ -187,17 +187,28 @@ def _subject(
     )  # fmt: skip
 
 
+Args = Sequence[Any] | Mapping[str, Any]
+
+
 def check(
-    function: Callable[..., Any], args: Sequence[Any], *, reference: Callable[..., Any] | None = None, **options: Any
+    function: Callable[..., Any], args: Args, *, reference: Callable[..., Any] | None = None, **options: Any
 ) -> Report:
-    """Verify a kernel on positional arguments; options as in `verify`."""
+    """Verify a kernel on positional arguments, or on arguments by name; options as in `verify`.
+
+    Raises:
+        UsageError: the arguments are neither.
+    """
     kernel = as_kernel(function)
     ref = reference_of(kernel, reference, None, False)
-    return verify(kernel, tracing.bind(ref.function, list(args), {}), reference=ref, **options)
+    if isinstance(args, Mapping):
+        return verify(kernel, tracing.bind(ref.function, (), args), reference=ref, **options)
+    if not isinstance(args, (list, tuple)):
+        raise UsageError(f"args: expected a list, a tuple or a mapping of arguments, got {type(args).__name__}")
+    return verify(kernel, tracing.bind(ref.function, args, {}), reference=ref, **options)
 
 
 def assert_covered(
-    function: Callable[..., Any], args: Sequence[Any], *, reference: Callable[..., Any] | None = None, **options: Any
+    function: Callable[..., Any], args: Args, *, reference: Callable[..., Any] | None = None, **options: Any
 ) -> None:
     """Raise NotCovered with the full report unless every element of every output and gradient is covered."""
     __tracebackhide__ = True

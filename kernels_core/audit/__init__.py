@@ -17,7 +17,8 @@ values of a narrower format (stored.py).
 What a 16-bit result says of the value that was rounded to it is compared with the reference before its own last
 rounding (unrounded.py), under the same limit.
 
-`native` is measured on a part of what is not summed up further, and on all of it where that does not clear the kernel;
+`native` is measured on a part of what is not summed up further, and on all of it where that does not clear the kernel,
+then on the forms that are granted beside the reference's own (`Programs.joint_beside`: folded norms, usual functions);
 `legal` costs several checks and is made only where `native` alone shows a loss of more than 4 bits (a comparison more
 can only lower the loss, so that up to 5 it changes no verdict): the native rounding errors happen to vanish (integers,
 constants, few elements), or the kernel's algorithm is legitimately far worse than PyTorch's. See docs/power.md for the
@@ -95,6 +96,11 @@ def audit(
     formats = _fingerprints(check, program, inputs, {n: samples[n] for n, p in found.items() if _recognisable(p)})
     if doubtful := _doubtful(samples, found):
         shown |= _measured(doubtful, _native(check, _only(check, program, doubtful), inputs))
+        found |= {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in doubtful.items()}
+    beside = check.joint_beside if joint else check.forward_beside
+    if beside is not None and (doubtful := _doubtful(samples, found)):
+        there = _measured(doubtful, _native(check, _only(check, beside, doubtful), inputs))
+        shown |= {name: shown.get(name, Measures()).largest(measures) for name, measures in there.items()}
         found |= {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in doubtful.items()}
     before = _before_the_last_rounding(check, program, inputs, samples)
     settled = {name for name, lost in before.items() if lost > SUSPECT_BITS}

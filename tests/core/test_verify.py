@@ -121,3 +121,12 @@ def test_results_and_references_print_in_one_line():
     assert repr(er.matmul) == "Reference(matmul(A, B))"
     assert repr(er.matmul(A, B)) == "Result(output, float32[2, 4])"
     assert repr(er.matmul.backward(A, B, seeded(2, 4))["grad_A"]) == "Result(grad_A, float32[2, 3])"
+
+
+def test_check_takes_arguments_in_order_or_by_name_and_names_what_is_neither() -> None:
+    x, y = torch.randn(2, 3, generator=torch.Generator().manual_seed(3))
+    assert er.check(torch.sub, {"other": y, "input": x}).covered
+    assert er.check(lambda x, y: x - y, {"y": y, "x": x}, reference=lambda x, y: x - y).covered
+    assert not er.check(lambda x, y: y - x, {"y": y, "x": x}, reference=lambda x, y: x - y).covered
+    with pytest.raises(er.UsageError, match="expected a list, a tuple or a mapping of arguments, got Tensor"):
+        er.check(torch.relu, x)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from kernels_core.reference import Check, reference
 from kernels_core.rewrites.folded_norms import folded
+from kernels_core.verify import verify
 
 Tensor = torch.Tensor
 
@@ -72,3 +73,19 @@ def test_a_mean_in_bfloat16_and_another_eps_are_violated_and_the_usual_form_is_c
     assert result.covers(written_out(x, weight, bias, mean, var)).all()
     assert not result.covers(written_out(x, weight, bias, mean.bfloat16().float(), var)).all()
     assert not result.covers((x - mean) / (torch.sqrt(var) + 1e-5) * weight + bias).all()
+
+
+def test_a_folded_norm_far_from_zero_is_no_loss_of_precision_and_half_the_digits_are() -> None:
+    generator = torch.Generator().manual_seed(11)
+    mean = 3000 * torch.randn(8, generator=generator)
+    x = mean + torch.randn(64, 8, generator=generator)
+    inputs = {"x": x, "weight": torch.rand(8, generator=generator) + 1, "bias": torch.rand(8, generator=generator),
+              "mean": mean, "var": torch.rand(8, generator=generator) + 0.5}  # fmt: skip
+    wrt = ["x", "weight", "bias"]
+    assert verify(batch_norm, inputs, wrt=wrt).covered
+
+    def coarse(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        scale = (weight / torch.sqrt(var + 1e-5)).bfloat16().float()
+        return x * scale + (bias - mean * scale)
+
+    assert not verify(coarse, inputs, reference=batch_norm, wrt=wrt).covered
