@@ -34,8 +34,8 @@ from kernels_core.rules.activations import (
 from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.comparisons import compared
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
-from kernels_core.rules.functions import argument, grown
 from kernels_core.rules.record import Family, Rule
+from kernels_core.rules.slopes import argument, grown
 
 Tensor = torch.Tensor
 

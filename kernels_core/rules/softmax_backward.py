@@ -25,10 +25,10 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.functions import argument
 from kernels_core.rules.movement import before
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.scans import line
+from kernels_core.rules.slopes import argument
 from kernels_core.rules.softmax import exp_error
 from kernels_core.rules.special_groups import classed, joined
 
