@@ -7,7 +7,7 @@ l = s stride - padding + k dilation. A convolution is L -> S, a transposed one S
     L[n, b, l] = sum_{a, k} S[n, a, s] w[a, b, k]      K = a per group * taps
     w[a, b, k] = sum_{n, s} S[n, a, s] L[n, b, l]      K = batch * positions of S
 
-All three are sums of K products, so the bound is that of linear.py with the products formed by the same operation on
+All three are sums of K products, so the bound is that of product_bounds.py with the products formed by the same operation on
 magnitudes. Direct summation in any order is granted; Winograd's and Fourier algorithms are not sums of these products.
 """
 
@@ -23,8 +23,8 @@ import torch
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import Local
 from kernels_core.rules.integers import whole_integers
-from kernels_core.rules.linear import Addend, product_bound
 from kernels_core.rules.matmul_inputs import as_read
+from kernels_core.rules.product_bounds import Addend, product_bound
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.sums import add_up, summed
 from kernels_core.rules.windows import Map, per_dim, sliding, sliding_back, window

@@ -17,8 +17,8 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.program import Ref
 from kernels_core.rules.extremum_weights import REACH
-from kernels_core.rules.linear import relative_error
 from kernels_core.rules.pooling import Pool, adaptive_pool, nonnegative_map, sliding_pool
+from kernels_core.rules.product_bounds import relative_error
 from kernels_core.rules.record import Family, Rule
 
 

@@ -19,7 +19,7 @@ import torch
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.integers import whole_integers
-from kernels_core.rules.linear import relative_error
+from kernels_core.rules.product_bounds import relative_error
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.windows import Map, adaptive, inverted, per_dim, sliding, window
 
