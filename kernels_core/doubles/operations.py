@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernels_core.doubles import activations, convolution, elementwise, reductions, writes
+from kernels_core.doubles import activations, convolution, elementwise, extrema, reductions, softmax, writes
 from kernels_core.doubles.record import Evaluation
 from kernels_core.rules import movement, registry
 
 OPERATIONS: Mapping[str, Evaluation] = {
     **elementwise.EVALUATIONS,
     **reductions.EVALUATIONS,
+    **extrema.EVALUATIONS,
+    **softmax.EVALUATIONS,
     **activations.EVALUATIONS,
     **writes.EVALUATIONS,
     **convolution.EVALUATIONS,

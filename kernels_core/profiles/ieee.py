@@ -2,8 +2,8 @@
 
 Every operation rounds once to nearest in its compute format (float32 for narrower dtypes); subnormals are kept; sums
 and products accumulate in that format, in any order, with or without FMA: (n - 1) u sum|x|, n u sum|a b| (Jeannerod and
-Rump 2013, rules/sums.py and rules/product_bounds.py). Elementary functions err as those of glibc, libmvec, SLEEF and PyTorch's
-own compositions do (accuracies.py).
+Rump 2013, rules/sums.py and rules/product_bounds.py). Elementary functions err as those of glibc, libmvec, SLEEF and
+PyTorch's own compositions do (accuracies.py).
 """
 
 from __future__ import annotations

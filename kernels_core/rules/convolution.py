@@ -7,8 +7,9 @@ l = s stride - padding + k dilation. A convolution is L -> S, a transposed one S
     L[n, b, l] = sum_{a, k} S[n, a, s] w[a, b, k]      K = a per group * taps
     w[a, b, k] = sum_{n, s} S[n, a, s] L[n, b, l]      K = batch * positions of S
 
-All three are sums of K products, so the bound is that of product_bounds.py with the products formed by the same operation on
-magnitudes. Direct summation in any order is granted; Winograd's and Fourier algorithms are not sums of these products.
+All three are sums of K products, so the bound is that of product_bounds.py with the products formed by the same
+operation on magnitudes. Direct summation in any order is granted; Winograd's and Fourier algorithms are not sums of
+these products.
 """
 
 from __future__ import annotations
