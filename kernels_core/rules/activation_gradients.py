@@ -31,9 +31,9 @@ from kernels_core.rules.activations import (
     phi_upper,
     silu_second,
 )
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.comparisons import compared
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.slopes import argument, grown
 

@@ -21,8 +21,8 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
-from kernels_core.rules.arithmetic import constant_rounding, parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.operands import constant_rounding, parts
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.slopes import argument, grown
 

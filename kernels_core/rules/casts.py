@@ -13,8 +13,8 @@ import torch
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.formats import Format, format_of, round_without_limit
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_tiles
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
 

@@ -15,8 +15,9 @@ import torch
 from kernels_core.enclosure import Enclosure, all_finite, hull
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
-from kernels_core.rules.arithmetic import constant_rounding, divide, integral, is_integral, multiply, parts, stepped
+from kernels_core.rules.arithmetic import divide, multiply, stepped
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.operands import constant_rounding, integral, is_integral, parts
 from kernels_core.rules.record import Family, Rule
 
 

@@ -23,8 +23,8 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
 from kernels_core.program import replace_refs
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
 Compare = Callable[[Any, Any], torch.Tensor]

@@ -11,7 +11,7 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import parts
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family
 from kernels_core.rules.slopes import (
     OWN,

@@ -12,9 +12,9 @@ import torch
 
 from kernels_core.enclosure import Enclosure
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.casts import cast
 from kernels_core.rules.cones import broadcast_index, functional, moved, moved_exact
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
 

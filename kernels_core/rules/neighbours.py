@@ -13,8 +13,8 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import NotSeparatedError
 from kernels_core.filter.arithmetic import Local
-from kernels_core.rules.arithmetic import parts, plus
 from kernels_core.rules.cones import broadcast_cone, elementwise_tiles
+from kernels_core.rules.operands import parts, plus
 from kernels_core.rules.record import Family, Rule
 
 

@@ -32,7 +32,8 @@ import torch
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.errors import InvariantError
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import constant_rounding, divide, multiply
+from kernels_core.rules.arithmetic import divide, multiply
+from kernels_core.rules.operands import constant_rounding
 from kernels_core.rules.powers import inverse_root, power
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.special_groups import classed, joined

@@ -10,7 +10,8 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
-from kernels_core.rules.arithmetic import constant_rounding, exact_zeros, integral, parts, plus
+from kernels_core.rules.arithmetic import exact_zeros
+from kernels_core.rules.operands import constant_rounding, integral, parts, plus
 from kernels_core.rules.record import Family
 from kernels_core.rules.slopes import OWN, exact_at_zero, rule, undefined
 

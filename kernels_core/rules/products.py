@@ -19,9 +19,9 @@ import torch
 
 from kernels_core.enclosure import Enclosure
 from kernels_core.filter.arithmetic import Local
-from kernels_core.rules.arithmetic import integral, is_integral, parts
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.movement import before
+from kernels_core.rules.operands import integral, is_integral, parts
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.scans import prefix_cone, prefix_exact, prefixes, scan
 

@@ -15,8 +15,9 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
-from kernels_core.rules.arithmetic import constant_rounding, integral, is_integral, parts, plus, quotient_bound
+from kernels_core.rules.arithmetic import quotient_bound
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.operands import constant_rounding, integral, is_integral, parts, plus
 from kernels_core.rules.record import Family, Rule
 
 Tensor = torch.Tensor

@@ -19,9 +19,9 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import integral, is_integral, parts
 from kernels_core.rules.extremum_weights import REACH
 from kernels_core.rules.movement import before
+from kernels_core.rules.operands import integral, is_integral, parts
 from kernels_core.rules.record import Family, Rule
 
 State = tuple[torch.Tensor, ...]

@@ -10,8 +10,8 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import NotSeparatedError
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import integer_value
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
 

@@ -11,8 +11,8 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import NotSeparatedError, Numbers
 from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles, integer_value
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
 Tensor = torch.Tensor

@@ -20,8 +20,8 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Rule
 
 Tensor = torch.Tensor

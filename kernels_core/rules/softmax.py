@@ -34,9 +34,9 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import as_tensor, integer_rounding, parts, plus
 from kernels_core.rules.cones import normal_dims, reduction_cone
 from kernels_core.rules.movement import before
+from kernels_core.rules.operands import as_tensor, integer_rounding, parts, plus
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.scans import line
 from kernels_core.rules.special_groups import classed

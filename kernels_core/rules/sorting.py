@@ -15,9 +15,9 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import NotSeparatedError, _is_nan
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import parts
 from kernels_core.rules.cones import integer_value, reduction_cone
 from kernels_core.rules.movement import each_part
+from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
 Tensor = torch.Tensor

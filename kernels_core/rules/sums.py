@@ -17,8 +17,8 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.arithmetic import is_integral, parts
 from kernels_core.rules.cones import normal_dims, reduction_cone
+from kernels_core.rules.operands import is_integral, parts
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.sequential import of_sum, ordered_dim
 
