@@ -1,9 +1,7 @@
-"""Elementwise operations by ATen's names: arithmetic, functions, comparisons and choices."""
+"""Elementwise arithmetic and functions, and tensors made of numbers, by ATen's names."""
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -23,31 +21,21 @@ from kernels_core.doubles.arithmetic import (
     subtract,
 )
 from kernels_core.doubles.number import DoubleDouble, exactly, number, select, unknown
-from kernels_core.doubles.order import absolute, below, maximum, minimum, nonnegative, sign, unordered
-from kernels_core.doubles.record import Call, Evaluation, Truth, doubtful, elementwise, fine
-from kernels_core.enclosure import Enclosure
-from kernels_core.rules.comparisons import compared
+from kernels_core.doubles.order import absolute, maximum, minimum, nonnegative, sign
+from kernels_core.doubles.record import Call, Evaluation, Truth, doubtful, elementwise, fine, floating
 
 Tensor = torch.Tensor
 _LARGEST_POWER = 64
 
 
-def _floating(call: Call, evaluate: Callable[[], DoubleDouble], *operands: Any) -> DoubleDouble | Truth:
-    """Return the value of a floating result; an integer one is the rule's, unless an operand is not known."""
-    if call.value.floating:
-        return evaluate()
-    doubts = [doubt for doubt in map(doubtful, operands) if doubt is not None]
-    return Truth(call.value.mid, torch.ones((), dtype=torch.bool) if doubts else None)
-
-
 def plus(call: Call, a: Any, b: Any, *, alpha: float = 1) -> DoubleDouble | Truth:
     """Return a + alpha b."""
-    return _floating(call, lambda: add(fine(a), _times(b, alpha)), a, b)
+    return floating(call, lambda: add(fine(a), _times(b, alpha)), a, b)
 
 
 def minus(call: Call, a: Any, b: Any, *, alpha: float = 1) -> DoubleDouble | Truth:
     """Return a - alpha b."""
-    return _floating(call, lambda: subtract(fine(a), _times(b, alpha)), a, b)
+    return floating(call, lambda: subtract(fine(a), _times(b, alpha)), a, b)
 
 
 def plus_scalar(call: Call, a: Any, b: Any, alpha: float = 1) -> DoubleDouble | Truth:
@@ -71,7 +59,7 @@ def _times(value: Any, alpha: float) -> DoubleDouble:
 
 def times(call: Call, a: Any, b: Any) -> DoubleDouble | Truth:
     """Return a b."""
-    return _floating(call, lambda: multiply(fine(a), fine(b)), a, b)
+    return floating(call, lambda: multiply(fine(a), fine(b)), a, b)
 
 
 def quotient(call: Call, a: Any, b: Any) -> DoubleDouble:
@@ -81,12 +69,12 @@ def quotient(call: Call, a: Any, b: Any) -> DoubleDouble:
 
 def negative(call: Call, a: Any) -> DoubleDouble | Truth:
     """Return -a."""
-    return _floating(call, lambda: negate(fine(a)), a)
+    return floating(call, lambda: negate(fine(a)), a)
 
 
 def size(call: Call, a: Any) -> DoubleDouble | Truth:
     """Return |a|."""
-    return _floating(call, lambda: absolute(fine(a)), a)
+    return floating(call, lambda: absolute(fine(a)), a)
 
 
 def accumulated(call: Call, *terms: Any) -> DoubleDouble:
@@ -134,110 +122,9 @@ def _fixed_power(x: DoubleDouble, p: float) -> DoubleDouble:
     return functions.power(x, number(p))
 
 
-# Order ----------------------------------------------------------------------------------------------------------------
-
-
-def _comparison(holds: Callable[[DoubleDouble, DoubleDouble], Tensor]) -> Evaluation:
-    """Return the evaluation of a comparison, NaN and infinities compare as float64 does."""
-
-    def evaluate(call: Call, a: Any, b: Any) -> Truth:
-        x, y = fine(a), fine(b)
-        operands = call.local.step.operands
-        if len(operands) == 2 and operands[0] == operands[1]:  # a test for NaN
-            return Truth(call.value.mid, ~x.rad.isfinite())
-        plain = x.hi.isfinite() & y.hi.isfinite()
-        return Truth(torch.where(plain, holds(x, y), call.value.mid), _open(x, y))
-
-    return evaluate
-
-
-def _open(x: DoubleDouble, y: DoubleDouble) -> Tensor:
-    """Return where a comparison is not decided: certain infinities are in order with everything that is known."""
-    known = (x.rad + y.rad).isfinite()
-    return unordered(x, y) & (~known | (x.hi.isfinite() & y.hi.isfinite()))
-
-
-def _equal(x: DoubleDouble, y: DoubleDouble) -> Tensor:
-    return (x.hi == y.hi) & (x.lo == y.lo)
-
-
-def classified(call: Call, a: Any) -> Truth:
-    """Return isnan, isinf, isfinite as the rule has it."""
-    return Truth(call.value.mid, ~fine(a).rad.isfinite())
-
-
-def logic(call: Call, *operands: Any, **_: Any) -> Truth:
-    """Return a logical operation as the rule has it, on booleans that are exact; open where one of them is."""
-    doubts = [doubt for doubt in map(doubtful, operands) if doubt is not None]
-    doubts += [fine(v).rad > 0 for v in operands if isinstance(v, Enclosure) and v.floating and v.rad is not None]
-    return Truth(call.value.mid, functools.reduce(operator.or_, doubts) if doubts else None)
-
-
-# Choices --------------------------------------------------------------------------------------------------------------
-
-
-def _chosen(
-    call: Call, condition: Tensor, doubt: Tensor | None, unsure: Tensor | None, a: Any, b: Any
-) -> DoubleDouble | Truth:
-    """Return a where the condition holds, else b.
-
-    In the run at kinks, where the condition is unsure, the rule's midpoint stands for no exact value: it is the
-    reference itself, which what follows is measured against. Elsewhere the rule's bound spans both sides there, which
-    both must be known for.
-    """
-    if not call.value.floating:
-        either = [d for d in (doubt, doubtful(a), doubtful(b)) if d is not None]
-        return Truth(call.value.mid, torch.ones((), dtype=torch.bool) if either else None)
-    sides = fine(a), fine(b)
-    found = select(condition, *sides)
-    found = found if doubt is None else unknown(found, doubt)
-    if unsure is not None:
-        found = unknown(found, unsure & ~(sides[0].rad + sides[1].rad).isfinite())
-    return select(unsure, exactly(call.value.mid), found) if call.local.kinks and unsure is not None else found
-
-
-def where(call: Call, condition: Any, a: Any, b: Any) -> DoubleDouble | Truth:
-    """Return a where the condition holds, else b."""
-    return _chosen(call, condition.mid != 0, doubtful(condition), condition.unsure, a, b)
-
-
-def masked_fill(call: Call, a: Any, mask: Any, value: Any) -> DoubleDouble | Truth:
-    """Return the value where the mask holds, else a."""
-    return where(call, mask, value, a)
-
-
-def _passed(call: Call, grad: Any, side: Enclosure, level: float) -> Any:
-    """Return zero where a value is not above a level, else the gradient; NaN passes it."""
-    x, bar = fine(side), number(float(level))
-    unsure = compared(call.local, torch.le, side, level, kinked=True).unsure if call.local.kinks else None
-    stopped = ~below(bar, x) & ~x.hi.isnan()
-    return _chosen(call, stopped, _open(x, bar), unsure, 0.0, grad)
-
-
-def threshold_backward(call: Call, grad: Any, a: Any, threshold: float) -> Any:
-    """Return grad where x > threshold, else 0."""
-    return _passed(call, grad, a, threshold)
-
-
-def clamp(call: Call, a: Any, low: Any = None, high: Any = None) -> DoubleDouble | Truth:
-    """Return min(max(a, low), high)."""
-
-    def between() -> DoubleDouble:
-        found = fine(a)
-        found = found if low is None else maximum(found, fine(low))
-        return found if high is None else minimum(found, fine(high))
-
-    return _floating(call, between, a, low, high)
-
-
-def clamp_max(call: Call, a: Any, high: Any) -> DoubleDouble | Truth:
-    """Return min(a, high)."""
-    return clamp(call, a, None, high)
-
-
 def signs(call: Call, a: Any) -> DoubleDouble | Truth:
     """Return -1, 0 or 1."""
-    return _floating(call, lambda: sign(fine(a)), a)
+    return floating(call, lambda: sign(fine(a)), a)
 
 
 def x_log_y(call: Call, a: Any, b: Any) -> DoubleDouble:
@@ -280,14 +167,6 @@ _FUNCTIONS: dict[str, Callable[..., DoubleDouble]] = {
     "reciprocal": reciprocal,
     "square": square,
 }
-COMPARISONS: dict[str, Evaluation] = {
-    "lt": _comparison(below),
-    "gt": _comparison(lambda x, y: below(y, x)),
-    "le": _comparison(lambda x, y: ~below(y, x)),
-    "ge": _comparison(lambda x, y: ~below(x, y)),
-    "eq": _comparison(_equal),
-    "ne": _comparison(lambda x, y: ~_equal(x, y)),
-}
 _CREATION = (
     "zeros.default",
     "zeros_like.default",
@@ -308,36 +187,26 @@ _CREATION = (
 )
 _EMPTY = ("empty.memory_format", "empty_like.default", "empty_strided.default", "new_empty.default",
           "new_empty_strided.default", "empty_permuted.default")  # fmt: skip
-_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_not")
 
 EVALUATIONS: dict[str, Evaluation] = {
     **{f"aten.{name}.default": elementwise(function) for name, function in _FUNCTIONS.items()},
     **{f"prims.{name}.default": elementwise(function) for name, function in _FUNCTIONS.items()},
-    **{f"aten.{name}.{kind}": c for name, c in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
-    **{f"prims.{name}.default": comparison for name, comparison in COMPARISONS.items()},
     **_named("aten", dict.fromkeys(_CREATION, given) | dict.fromkeys(_EMPTY, nothing)),
-    **{f"aten.{name}.default": logic for name in _LOGIC},
     **_named("aten", {
-        "bitwise_and.Tensor": logic, "bitwise_or.Tensor": logic, "bitwise_xor.Tensor": logic,
         "add.Tensor": plus, "add.Scalar": plus_scalar, "sub.Tensor": minus, "sub.Scalar": minus_scalar,
         "rsub.Scalar": minus_reversed, "rsub.Tensor": minus_reversed, "mul.Tensor": times, "mul.Scalar": times,
         "div.Tensor": quotient, "div.Scalar": quotient, "neg.default": negative,
         "_neg_view.default": negative, "abs.default": size,
         "pow.Tensor_Scalar": power, "pow.Tensor_Tensor": power, "pow.Scalar": power,
-        "isnan.default": classified, "isinf.default": classified, "isfinite.default": classified,
-        "where.self": where, "where.ScalarSelf": where, "where.ScalarOther": where, "where.Scalar": where,
-        "masked_fill.Scalar": masked_fill, "masked_fill.Tensor": masked_fill,
-        "threshold_backward.default": threshold_backward, "relu.default": elementwise(nonnegative),
+        "relu.default": elementwise(nonnegative),
         "maximum.default": elementwise(maximum), "minimum.default": elementwise(minimum),
-        "clamp.default": clamp, "clamp.Tensor": clamp, "clamp_min.default": clamp, "clamp_min.Tensor": clamp,
-        "clamp_max.default": clamp_max, "clamp_max.Tensor": clamp_max,
         "sign.default": signs, "sgn.default": signs, "xlogy.Tensor": x_log_y, "_to_copy.default": identity,
     }),
     **_named("prims", {
         "add.default": plus, "sub.default": minus, "mul.default": times, "div.default": quotient,
-        "neg.default": negative, "abs.default": size, "pow.default": power, "where.default": where,
+        "neg.default": negative, "abs.default": size, "pow.default": power,
         "maximum.default": elementwise(maximum), "minimum.default": elementwise(minimum), "sign.default": signs,
-        "isfinite.default": classified, "convert_element_type.default": identity,
+        "convert_element_type.default": identity,
     }),
     "exactref.factored": identity,
     "exactref.regrouped.default": identity,

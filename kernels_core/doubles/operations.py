@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernels_core.doubles import activations, convolution, elementwise, extrema, reductions, softmax, writes
+from kernels_core.doubles import activations, convolution, decisions, elementwise, extrema, reductions, softmax, writes
 from kernels_core.doubles.record import Evaluation
 from kernels_core.rules import movement, registry
 
 OPERATIONS: Mapping[str, Evaluation] = {
     **elementwise.EVALUATIONS,
+    **decisions.EVALUATIONS,
     **reductions.EVALUATIONS,
     **extrema.EVALUATIONS,
     **softmax.EVALUATIONS,
@@ -21,8 +22,8 @@ OPERATIONS: Mapping[str, Evaluation] = {
 
 # Operations that decide by their operands: positions of the arguments that they decide by.
 DECIDING: Mapping[str, tuple[int, ...]] = {
-    **{f"aten.{name}.{kind}": (0, 1) for name in elementwise.COMPARISONS for kind in ("Tensor", "Scalar")},
-    **{f"prims.{name}.default": (0, 1) for name in elementwise.COMPARISONS},
+    **{f"aten.{name}.{kind}": (0, 1) for name in decisions.COMPARISONS for kind in ("Tensor", "Scalar")},
+    **{f"prims.{name}.default": (0, 1) for name in decisions.COMPARISONS},
     "aten.sign.default": (0,), "aten.sgn.default": (0,), "prims.sign.default": (0,),
     "aten.threshold_backward.default": (1,), "exactref.extremum_weight": (0,),
     "aten._to_copy.default": (0,), "prims.convert_element_type.default": (0,),

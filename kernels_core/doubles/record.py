@@ -68,3 +68,11 @@ def doubtful(value: Any) -> torch.Tensor | None:
 def elementwise(function: Callable[..., DoubleDouble]) -> Evaluation:
     """Return the evaluation of a function of numbers alone."""
     return lambda call, *operands: function(*map(fine, operands))
+
+
+def floating(call: Call, evaluate: Callable[[], DoubleDouble], *operands: Any) -> DoubleDouble | Truth:
+    """Return the value of a floating result; an integer one is the rule's, unless an operand is not known."""
+    if call.value.floating:
+        return evaluate()
+    doubts = [doubt for doubt in map(doubtful, operands) if doubt is not None]
+    return Truth(call.value.mid, torch.ones((), dtype=torch.bool) if doubts else None)
