@@ -6,7 +6,8 @@ never negative.
 
 Special values:
     mid = +-inf or NaN, bound = 0      the exact answer is this infinity, or is NaN
-    mid = +-inf,        bound = inf    the exact answer is finite but beyond float64
+    mid = +-inf,        bound = inf    the exact answer is finite but beyond float64, or beyond every narrower format
+                                       as a product or sum of one that is (filter/overflow.py)
     anything else with  bound = inf    nothing is known
 """
 

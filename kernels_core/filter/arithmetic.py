@@ -61,6 +61,7 @@ class Arithmetic:
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
         special: set by a step of filter/closed.py that met what only the steps that it stands for can bound.
         failure: largest probability that a grant of this run does not hold; 0 unless sums are bounded by probability.
+        smallest_factor: of the products that leave overflow what it is (filter/overflow.py).
         vectors: number of vectors met whose sign is free (eigenvectors and singular vectors).
         turned: which of them stand the other way round: those whose code (`Local.signs`) has this bit; 0 for none.
         copies: what rules keep of exact operands that come back: an input of a product is read by its gradients too.
@@ -77,6 +78,7 @@ class Arithmetic:
     ties: int = 0
     special: bool = False
     failure: float = 0.0
+    smallest_factor: float = 1.0
     vectors: int = 0
     turned: int = 0
     copies: dict[Any, Any] = dataclasses.field(default_factory=dict)

@@ -12,6 +12,7 @@ from kernels_core.doubles.evaluation import about_mid, refined
 from kernels_core.enclosure import Enclosure, all_finite, exactly
 from kernels_core.filter.arithmetic import DISCRETE, Arithmetic, Local
 from kernels_core.filter.flushing import flushed
+from kernels_core.filter.overflow import carried
 from kernels_core.filter.saturation import limited
 from kernels_core.program import Ref, Step, replace_refs
 from kernels_core.rules import registry
@@ -57,7 +58,8 @@ def apply_rule(step: Step, args: Any, kwargs: Any, operands: list[Enclosure], lo
     given = about_mid(step, given) if local.arithmetic.doubles else given
     result = registry()[step.name].bound(local, *given, **named)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
-    settled = [value if value is None else _settled(step, value, read) for value in results]
+    factor = local.arithmetic.smallest_factor
+    settled = [value if value is None else _settled(step, value, read, factor) for value in results]
     stored = [_stored(step, output, value) for output, value in enumerate(settled)]
     if local.arithmetic.doubles:
         return refined(step, args, kwargs, operands, stored, local)
@@ -96,7 +98,7 @@ def _stored(step: Step, output: int, value: Enclosure | None) -> Enclosure | Non
     return value if value is None or meta is None or step.backward else limited(value, meta.dtype)
 
 
-def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosure:
+def _settled(step: Step, value: Enclosure, operands: list[Enclosure], factor: float) -> Enclosure:
     """Give infinities and NaN their class: see enclosure.py for what mid and bound mean then."""
     rule = registry()[step.name]
     if rule.classed or not value.floating or value.bound is None or all_finite(value.bound):
@@ -128,6 +130,8 @@ def _settled(step: Step, value: Enclosure, operands: list[Enclosure]) -> Enclosu
     if rule.scales_inf:
         exact = exact | (infinite & bounded & signed & value.mid.isinf())
     overflow = certain & ~infinite & value.mid.isinf() & ~exact
+    if (beyond := carried(step, rule, operands, factor)) is not None:
+        overflow = overflow | (beyond & value.mid.isinf())
     mid = torch.where(finite | exact | overflow, value.mid, torch.nan)
     bound = torch.where(finite, bound, torch.where(exact, 0.0, torch.inf))
     return Enclosure(mid, bound)

@@ -36,6 +36,7 @@ from kernels_core.filter.evaluation import Values, evaluate_step
 from kernels_core.filter.flushing import flushed
 from kernels_core.filter.fusion import fused
 from kernels_core.filter.memory import keep_freed_memory
+from kernels_core.filter.overflow import smallest_factor
 from kernels_core.filter.saturation import limited
 from kernels_core.filter.tiled import evaluate_tiled
 from kernels_core.filter.tiles import Run, schedule
@@ -143,21 +144,22 @@ def _run(
     wide: bool,
 ) -> Filtered:
     program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
-    arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks)
+    factor = smallest_factor(program)
+    arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks, smallest_factor=factor)
 
     def start() -> Values:
         values = _start(program, inputs)
         return _flushed(values) if profile.flush_subnormals else values
 
     def turned(bit: int) -> dict[str, Enclosure]:
-        other = Arithmetic(profile, around_mid=True, kinks=kinks, turned=bit)
+        other = Arithmetic(profile, around_mid=True, kinks=kinks, smallest_factor=factor, turned=bit)
         return _outputs(program, _evaluate(program, start(), other))
 
     exact = all(isinstance(value, torch.Tensor) for value in inputs.values())
     exact = exact and not profile.flush_subnormals and profile.order != "sequential"  # which has sharper sums
     values = _evaluate(closed(program) if exact else program, start(), arithmetic)
     if arithmetic.special:
-        arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks)
+        arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks, smallest_factor=factor)
         values = _evaluate(program, start(), arithmetic)
     found = without_free_signs(_outputs(program, values), arithmetic.vectors, turned)
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)

@@ -128,21 +128,21 @@ def tanh_backward(local: Local, grad: Enclosure, output: Enclosure) -> Enclosure
 def softplus_backward(local: Local, grad: Enclosure, a: Enclosure, beta: float, threshold: float) -> Enclosure:
     """Return grad sigmoid(z), z = beta x; grad where z is above the threshold, a jump of sigmoid(-z).
 
-    exp(z) / (1 + exp(z)): e(exp), a sum and a quotient. For beta not 1, z is off by d |z|, which moves the sigmoid by
-    d |z| s (1 - s).
+    exp(z) / (1 + exp(z)): e(exp), a sum and a quotient; a flushed exponential stands for the smallest normal number.
+    For beta not 1, z is off by d |z|, which moves the sigmoid by d |z| s (1 - s).
     """
     (g, g_reach), (x, reach) = parts(grad), parts(a)
     beta, threshold = float(beta), float(threshold)
     z = x * beta
     s = torch.sigmoid(z)
     slope = torch.where(z > threshold, 1.0, s)
-    error: Any = 0.0
+    error: Any = local.smallest_normal
     d = beta_error(local, beta)
     if reach is not None or d:
         z_reach = z.abs().mul_(d).add_(0.0 if reach is None else reach * abs(beta)).mul_(DISCRETE)
         near = ((z - threshold).abs() <= z_reach) & (z_reach > 0)
         jump = torch.sigmoid(z_reach - threshold).mul_(OWN)
-        error = grown((1 - s).add_(TINY).mul_(s), z_reach, 1.0)
+        error = grown((1 - s).add_(TINY).mul_(s), z_reach, 1.0).add_(error)
         if bool(near.any()):
             local.lose_rad()
             error = error + torch.where(near, jump, 0.0)
@@ -153,12 +153,15 @@ def softplus_backward(local: Local, grad: Enclosure, a: Enclosure, beta: float, 
 
 
 def log_sigmoid_backward(local: Local, grad: Enclosure, a: Enclosure, buffer: Any) -> Enclosure:
-    """Return grad sigmoid(-x) = 1 - z / (1 + z) or z / (1 + z); PyTorch takes z = exp(-|x|) from its buffer."""
+    """Return grad sigmoid(-x) = 1 - z / (1 + z) or z / (1 + z); PyTorch takes z = exp(-|x|) from its buffer.
+
+    A flushed z stands for the smallest normal number.
+    """
     (g, g_reach), (x, reach) = parts(grad), parts(a)
     slope = torch.sigmoid(-x)
-    error: Any = 0.0
+    error: Any = local.smallest_normal
     if (off := argument(local, x, reach)) is not None:
-        error = grown(torch.sigmoid(x).mul_(slope), off, 1.0)
+        error = grown(torch.sigmoid(x).mul_(slope), off, 1.0).add_(error)
     ulp = max(local.ulp("exp") + 1, local.ulp("sigmoid")) + 1
     return local.rounded(g * slope, scaled(g, g_reach, slope, error), ulp)
 

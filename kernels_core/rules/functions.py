@@ -195,7 +195,7 @@ FAMILY.add(
         steepest("cosh", torch.cosh, lambda low, high: torch.sinh(farthest(low, high))),
         ball(flint.arb.cosh),
     ),
-    rule("tanh.default", log_lipschitz("tanh", torch.tanh, _tanh_slope, 2.0), ball(flint.arb.tanh)),
+    rule("tanh.default", log_lipschitz("tanh", torch.tanh, _tanh_slope, 2.0, limited=True), ball(flint.arb.tanh)),
     rule(
         "asinh.default", taylor("asinh", torch.asinh, lambda x, y: torch.rsqrt(1 + x * x), 0.39), ball(flint.arb.asinh)
     ),
@@ -224,7 +224,7 @@ FAMILY.add(
     rule("erfc.default", steepest("erfc", torch.erfc, _erf_slope), ball(flint.arb.erfc)),
     rule(
         "sigmoid.default",
-        log_lipschitz("sigmoid", torch.sigmoid, _sigmoid_slope, 1.0, exponential=True),
+        log_lipschitz("sigmoid", torch.sigmoid, _sigmoid_slope, 1.0, exponential=True, limited=True),
         ball(lambda x: 1 / (1 + (-x).exp())),
     ),
     rule(

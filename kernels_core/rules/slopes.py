@@ -50,18 +50,52 @@ def argument(local: Local, x: Tensor, reach: Tensor | None) -> Tensor | None:
 
 
 def log_lipschitz(
-    name: str, function: Callable[[Tensor], Tensor], slope: Slope, rate: float, *, exponential: bool = False
+    name: str,
+    function: Callable[[Tensor], Tensor],
+    slope: Slope,
+    rate: float,
+    *,
+    exponential: bool = False,
+    limited: bool = False,
 ) -> Callable[..., Enclosure]:
-    """Return the bound of an f with |f''| <= rate |f'|; `exponential` where one is evaluated at x to compute it."""
+    """Return the bound of an f with |f''| <= rate |f'|.
+
+    Args:
+        name: of the function, whose accuracy is granted.
+        function: f in float64.
+        slope: |f'|.
+        rate: see above.
+        exponential: an exponential is evaluated at x to compute f.
+        limited: f increases from -1 or 0 to 1, so that large arguments with large bounds do not move it.
+    """
 
     def bound(local: Local, a: Enclosure) -> Enclosure:
         x, reach = parts(a)
         reach = argument(local, x, reach) if exponential else reach
         y = function(x)
         moved = None if reach is None else grown(slope(x, y), reach, rate)
+        if limited and reach is not None and moved is not None:
+            moved = _no_farther(local, function, (x, reach), y, moved, rate)
         return exact_limits(local.rounded(y, moved, local.ulp(name)), x, reach)
 
     return bound
+
+
+def _no_farther(
+    local: Local, function: Callable[[Tensor], Tensor], a: tuple[Tensor, Tensor], y: Tensor, moved: Tensor, rate: float
+) -> Tensor:
+    """Return `moved`, or how far an increasing f gets within the reach where that is less.
+
+    Only where rate X is above 1, since the latter is not star-shaped in X. Its three values of size 1 are off by
+    FLOAT64_FUNCTION_ULP each, less than 2^-48 together.
+    """
+    x, reach = a
+    if not reach.numel() or float(reach.amax()) * rate <= 1:
+        return moved
+    far = (reach * rate > 1) & reach.isfinite()
+    local.lose_rad()
+    within = torch.maximum(function(x + reach) - y, y - function(x - reach)) + 2.0**-48
+    return torch.where(far, torch.minimum(moved, within), moved)
 
 
 def taylor(name: str, function: Callable[[Tensor], Tensor], slope: Slope, second: float) -> Callable[..., Enclosure]:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from kernels_core.decompositions.activations import mish
 from kernels_core.decompositions.attention import scaled_dot_product_attention
 from kernels_core.decompositions.compute_format import wide
 from kernels_core.decompositions.cross_entropy import binary_cross_entropy_with_logits, linear_cross_entropy
@@ -41,6 +42,7 @@ __all__ = ["COMPOSITES", "composites_first", "wide"]
 # A function of torch.nn.functional is intercepted as a whole: what it calls inside is not (but see below).
 COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     F.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
+    F.mish: mish,
     F.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
     F.group_norm: group_norm,

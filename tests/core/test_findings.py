@@ -33,6 +33,12 @@ FORWARDS = {
     "entr in bfloat16": (torch.special.entr, torch.tensor([0.8515625]).bfloat16()),
     "i0e in bfloat16": (torch.special.i0e, torch.tensor([4.03125]).bfloat16()),
     "rsqrt in float16": (torch.rsqrt, torch.tensor([0.44384765625]).half()),
+    "soft_margin_loss beyond a margin of 88": (
+        lambda x: torch.nn.functional.soft_margin_loss(x, torch.full((16,), -1.0)),
+        torch.full((16,), 100.0),
+    ),
+    "sinh below the largest value": (torch.sinh, torch.full((16,), 89.0)),
+    "i0 below the largest value": (torch.special.i0, torch.full((16,), 90.0)),
     "hardswish near the largest value": (torch.nn.functional.hardswish, torch.tensor([3e38])),
 }
 
@@ -46,6 +52,7 @@ def test_finding_in_a_forward_is_violated(name):
 GRADIENTS = {
     "layer norm in bfloat16": (layer_norm, (seeded(1, 64, offset=100).bfloat16(),)),
     "asinh at large arguments": (torch.asinh, (torch.tensor([1e30]),)),
+    "acosh at large arguments": (torch.acosh, (torch.tensor([1e30]),)),
     "hardsigmoid in float64": (torch.nn.functional.hardsigmoid, (torch.tensor([0.5], dtype=torch.float64),)),
     "atan2 at tiny arguments": (torch.atan2, (torch.tensor([1e-20]), torch.tensor([1e-21]))),
 }

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kernels_core.check import Check
 from kernels_core.reference import reference
 from tests.core.rules.checker import check_rule, check_special
 
@@ -78,3 +79,30 @@ def test_upstream_gradient_that_is_broadcast_is_taken(name: str, then: Callable[
     then(SMOOTH[name](leaf)).backward(grad)
     found = reference(lambda x: then(SMOOTH[name](x))).backward(x, grad)["grad_x"]
     assert bool(found.covers(leaf.grad).all())
+
+
+@pytest.mark.parametrize("function", [F.softplus, lambda x: F.logsigmoid(-x), torch.sigmoid, F.silu, F.mish])
+def test_a_flushed_exponential_is_granted_before_a_large_upstream_gradient_meets_it(function: Any) -> None:
+    x = torch.linspace(-104, -80, 64)
+    check = Check(reference(lambda x: function(x)), {"x": x})
+    leaf = x.clone().requires_grad_()
+    for size in (1.0, -1e10):
+        upstream = torch.full((64,), size)
+        (gradient,) = torch.autograd.grad(function(leaf), leaf, upstream)
+        found = check.both([upstream])["grad_x"]
+        assert found.covers(gradient).all()
+        flushed = torch.where(x < -87.4, 0.0, gradient)
+        assert found.covers(flushed).all()
+        assert not found.covers(torch.where(x > -86, 0.0, gradient)).all()
+
+
+def test_mish_is_bounded_wherever_it_is_finite() -> None:
+    x = torch.cat([torch.logspace(0, 38, 39), -torch.logspace(0, 38, 39)])
+    check, leaf = Check(reference(F.mish), {"input": x}), x.clone().requires_grad_()
+    output = F.mish(leaf)
+    (gradient,) = torch.autograd.grad(output, leaf, torch.ones(78))
+    found = check.both([torch.ones(78)])
+    assert found["output"].covers(output.detach()).all()
+    assert found["grad_input"].covers(gradient).all()
+    assert not found["output"].covers(output.detach() * (1 + 2.0**-18))[:39].any()
+    assert not found["grad_input"].covers(gradient * 2)[:6].any()
