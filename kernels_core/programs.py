@@ -13,7 +13,7 @@ from kernels_core.coverage import require_same_form
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation, UsageError, nearest
 from kernels_core.program import Meta, Program
 from kernels_core.rewrites.folded_norms import folded
-from kernels_core.rewrites.usual_functions import in_usual_functions
+from kernels_core.rewrites.usual_functions import in_usual_functions, with_sigmoids
 from kernels_core.tracing import derivatives
 from kernels_core.tracing import trace as tracing
 from kernels_core.tracing.complex_parts import apart, differentiable, whole_metas
@@ -98,7 +98,8 @@ class Programs:
     @functools.cached_property
     def joint_beside(self) -> Program | None:
         """The same with other forms: usual functions for their formulas, folded norms; None where it has none."""
-        return self._in_other_forms(derivatives.trace_vjp)
+        found = self._in_other_forms(derivatives.trace_vjp)
+        return with_sigmoids(found or self.joint) or found
 
     @functools.cached_property
     def forward_beside(self) -> Program | None:

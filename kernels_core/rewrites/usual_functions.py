@@ -47,6 +47,20 @@ def in_usual_functions(program: Program) -> Program | None:
     return without_dead_steps(dataclasses.replace(program, steps=tuple(found)))
 
 
+def with_sigmoids(program: Program) -> Program | None:
+    """Return a program with n / (1 + exp(z)) in its derivative steps as n sigmoid(-z); None where it has none.
+
+    PyTorch differentiates logaddexp so, with a quotient that is 0 where exp(z) overflows, before the derivative is 0;
+    kernels may take the sigmoid, which is 0 where exp(-z) is below the normal range.
+    """
+    if not any(step.backward and step.name == "aten.exp.default" for step in program.steps):
+        return None
+    found = _Rewriting(program, lambda self, step: step.backward and self.quotient(step)).steps
+    return (
+        None if tuple(found) == program.steps else without_dead_steps(dataclasses.replace(program, steps=tuple(found)))
+    )
+
+
 class _Rewriting:
     """Goes through a program once; every step sees the earlier ones as they have become."""
 
@@ -140,10 +154,14 @@ class _Rewriting:
             if b.core is not None or a.core is None or (b.shift == 0 and name == "aten.div.Tensor"):
                 return as_it_is
             return _scaled(a, b.shift if name == "aten.mul.Tensor" else 1 / b.shift)
-        if name in ("aten.add.Tensor", "aten.sub.Tensor", "aten.rsub.Scalar") and not step.kwargs and len(args) == 2:
+        if (
+            name in ("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.rsub.Scalar")
+            and not step.kwargs
+            and len(args) == 2
+        ):
             a, b = self._affine(args[0]), self._affine(args[1])
             a, b = (b, a) if name == "aten.rsub.Scalar" else (a, b)
-            b = b if name == "aten.add.Tensor" else _scaled(b, -1)
+            b = b if name.startswith("aten.add.") else _scaled(b, -1)
             if a.core is None or b.core is None:
                 core = a.core or b.core
                 return as_it_is if core is None else _Affine(a.scale + b.scale, core, a.shift + b.shift)

@@ -37,6 +37,10 @@ FORWARDS = {
         lambda x: torch.nn.functional.soft_margin_loss(x, torch.full((16,), -1.0)),
         torch.full((16,), 100.0),
     ),
+    "binary cross entropy of a soft target": (
+        lambda x: torch.nn.functional.binary_cross_entropy_with_logits(x, x.new_full((16,), 1e-6), reduction="none"),
+        torch.full((16,), -1000.0),
+    ),
     "sinh below the largest value": (torch.sinh, torch.full((16,), 89.0)),
     "i0 below the largest value": (torch.special.i0, torch.full((16,), 90.0)),
     "hardswish near the largest value": (torch.nn.functional.hardswish, torch.tensor([3e38])),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from kernels_core.check import Check
 from kernels_core.coverage import Element
 from kernels_core.reference import reference
 from kernels_core.rewrites.usual_functions import in_usual_functions
@@ -114,3 +115,22 @@ def test_the_rewritten_program_is_the_same_function() -> None:
         rewritten = in_usual_functions(program)
         assert rewritten is not None
         assert torch.allclose(rewritten.run({"x": x})["output"], program.run({"x": x})["output"], rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("upstream", [1.0, 1e10])
+def test_the_gradient_of_logaddexp_may_be_formed_by_a_sigmoid(upstream: float) -> None:
+    x, y = 40 * torch.randn(
+        2, 400, generator=torch.Generator().manual_seed(4)
+    )  # where the quotient and the sigmoid are 0
+
+    def gradient(factor: float) -> Tensor:
+        return upstream * torch.sigmoid(x - y) * factor
+
+    leaf = x.clone().requires_grad_()
+    (pytorchs,) = torch.autograd.grad(torch.logaddexp(leaf, y), leaf, torch.full((400,), upstream))
+    check = Check(reference(torch.logaddexp), {"input": x, "other": y})
+    found = check.both([torch.full((400,), upstream)])["grad_input"]
+    flushed = torch.where(x - y < -87.4, 0.0, gradient(1.0))
+    for value in (pytorchs, gradient(1.0), flushed):
+        assert found.covers(value).all()
+    assert not found.covers(gradient(1 + 2.0**-15))[x - y > -70].any()
