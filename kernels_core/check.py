@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -154,11 +155,11 @@ class Check(Programs):
             tracing.require_callable(self.reference.function, self.arguments)
             raise
         self.failure += filtered.failure
-        at_kinks = (
-            run_filter(program, inputs, self.profile, kinks=True, rad=False) if self._has_kinks(filtered) else None
-        )
+        again = functools.partial(run_filter, program, inputs, self.profile, rad=False)
+        at_kinks = again(kinks=True) if self._has_kinks(filtered) else None
+        at_nan = again(at_nan=True) if self.kinks == "accept" and filtered.orders_of_nan else None
         plain = FlatInputs({name: v.mid if isinstance(v, Enclosure) else v for name, v in inputs.items()})
-        return {name: self._result(name, program, filtered, at_kinks, plain) for name in names}
+        return {name: self._result(name, program, filtered, at_kinks, at_nan, plain) for name in names}
 
     def _widened(
         self, results: dict[str, Result], program: Program | None, inputs: Mapping[str, Tensor | Enclosure]
@@ -178,20 +179,23 @@ class Check(Programs):
         program: Program,
         filtered: Filtered,
         at_kinks: Filtered | None,
+        at_nan: Filtered | None,
         plain: Mapping[str, np.ndarray],
     ) -> Result:
         if program.outputs[name] is None:
             return self._zero(name)
         source = Source(program, name, plain, filtered.integers)
-        kinks = at_kinks.enclosures[name] if at_kinks is not None and not name.startswith("output") else None
-        return Result(
-            name, program.output_metas[name], filtered.enclosures[name], filtered.rads[name], source, kinks, self.budget
+        own, meta = filtered.enclosures[name], program.output_metas[name]
+        kinks, nan = (
+            None if run is None or name.startswith("output") else run.enclosures[name] for run in (at_kinks, at_nan)
         )
+        free = None if nan is None else nan.bound_or_zero().isinf() & own.bound_or_zero().isfinite()
+        return Result(name, meta, own, filtered.rads[name], source, kinks, free, self.budget)
 
     def _zero(self, name: str) -> Result:
         like = self.meta_of(name)
         zero = Enclosure(torch.zeros(like.shape, dtype=torch.float64, device=self.device))
-        return Result(name, like, zero, 0.0, None, None, self.budget)
+        return Result(name, like, zero, 0.0, None, budget=self.budget)
 
     def _declared(
         self, traced: Mapping[str, Result], inputs: Mapping[str, Tensor | Enclosure], stored: Mapping[str, Enclosure]
@@ -213,7 +217,7 @@ class Check(Programs):
     def _merged(self, traced: Result, filtered: Filtered, name: str) -> Result:
         declared, rad = filtered.enclosures[name], filtered.rads[name]
         if self.reference.surrogate:
-            return dataclasses.replace(traced, enclosure=declared, rad=rad, source=None, kinks=None)
+            return dataclasses.replace(traced, enclosure=declared, rad=rad, source=None, kinks=None, free=None)
         require_agreement(traced, declared, rad, name)
         bound = declared.bound_or_zero().expand(declared.shape)
         own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad_abs()

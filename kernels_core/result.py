@@ -34,6 +34,7 @@ class Result:
         source: for the exact tier.
         kinks: the enclosure at kinks, where any element of the subdifferential interval is accepted; None where
             the inputs meet no kink or the convention is insisted on.
+        free: True where an order of NaN decides: what is not covered is unconstrained there; None for nowhere.
         budget: of the exact tier.
     """
 
@@ -43,6 +44,7 @@ class Result:
     rad: Tensor | float
     source: Source | None
     kinks: Enclosure | None = None
+    free: Tensor | None = None
     budget: Budget = dataclasses.field(default_factory=Budget)
 
     def __repr__(self) -> str:
@@ -87,13 +89,14 @@ class Result:
         actual = require_same_form(actual, self.meta.shape, self.meta.dtype, self.name).detach()
         actual = actual.to(self.enclosure.mid.device)
         verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
+        if self.free is not None:
+            unknown = self.free & (verdict != Element.COVERED)
+            verdict = torch.where(unknown, int(Element.UNCONSTRAINED), verdict).to(torch.int8)
         if self.kinks is None:
             return verdict, torch.from_numpy(np.zeros(verdict.shape, dtype=bool))
         rad = self.rad_abs() if self.kinks.rad is None else self.kinks.rad
         there = decide(actual, self.kinks, rad, None, self.budget)
         accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
-        unknown = (there == Element.UNCONSTRAINED) & (verdict == Element.VIOLATED)
-        verdict = torch.where(unknown, int(Element.UNCONSTRAINED), verdict)
         return torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8), accepted
 
     def rad_abs(self) -> Tensor:

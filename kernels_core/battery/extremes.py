@@ -155,7 +155,9 @@ def _without(result: Result, missing: list[Tensor]) -> Result:
         same = other.shape == mid.shape
         nowhere = nowhere | (other if same else torch.tensor(result.name.startswith("grad_"), device=mid.device))
     mid, bound = torch.where(nowhere, torch.nan, mid), result.enclosure.bound_or_zero().expand(mid.shape)
-    return dataclasses.replace(result, enclosure=Enclosure(mid, torch.where(nowhere, torch.inf, bound)), kinks=None)
+    return dataclasses.replace(
+        result, enclosure=Enclosure(mid, torch.where(nowhere, torch.inf, bound)), kinks=None, free=None
+    )
 
 
 def _nan_for_a_number(result: Result | None, actual: Tensor | None) -> bool:

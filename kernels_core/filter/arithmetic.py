@@ -57,8 +57,10 @@ class Arithmetic:
         doubles: True where every value is evaluated in double-double as well, which says |mid + low - exact|.
         around_mid: True where bounds are to hold around mid: our own float64 roundings count beside the kernel's.
         kinks: True where a tie of two certain floating values in a comparison counts as unsure.
+        at_nan: True where an order of NaN counts as unsure, and what is chosen by it may be anything.
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter/run.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
+        orders_of_nan: number of comparisons with NaN met.
         special: set by a step of filter/closed.py that met what only the steps that it stands for can bound.
         failure: largest probability that a grant of this run does not hold; 0 unless sums are bounded by probability.
         smallest_factor: of the products that leave overflow what it is (filter/overflow.py).
@@ -74,8 +76,10 @@ class Arithmetic:
     doubles: bool = False
     around_mid: bool = False
     kinks: bool = False
+    at_nan: bool = False
     rad_lost: bool = False
     ties: int = 0
+    orders_of_nan: int = 0
     special: bool = False
     failure: float = 0.0
     smallest_factor: float = 1.0

@@ -23,6 +23,7 @@ bound is up to three times that of a kernel alone there.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import torch
@@ -57,6 +58,7 @@ class Filtered:
             fraction of the bound.
         integers: every integer or boolean tensor of the program that an index may need, for the exact tier.
         ties: number of exact ties met in comparisons (0 where the run counted none).
+        orders_of_nan: number of comparisons with NaN.
         failure: probability that a bound does not hold (growth.py); 0 for worst-case bounds.
     """
 
@@ -64,6 +66,7 @@ class Filtered:
     rads: Mapping[str, torch.Tensor | float]
     integers: Values
     ties: int
+    orders_of_nan: int
     failure: float = 0.0
 
 
@@ -73,6 +76,7 @@ def run_filter(
     profile: Profile,
     *,
     kinks: bool = False,
+    at_nan: bool = False,
     rad: bool = True,
 ) -> Filtered:
     """Evaluate the program and bound every output.
@@ -82,27 +86,28 @@ def run_filter(
         inputs: one tensor (exact) or enclosure for each input of the program.
         profile: the arithmetic that kernels may use.
         kinks: let ties in comparisons be unsure, so that gradients take the hull of both sides.
+        at_nan: let orders of NaN be unsure, so that nothing is known of what is chosen by them.
         rad: False to leave |mid - exact| out where every format is float32 or narrower.
     """
     keep_freed_memory()
     wide = _has_float64_step(program)
     if wide and not profile.flush_subnormals and evaluates(program):
-        return _run_in_doubles(program, inputs, profile, kinks=kinks)
-    return _run(program, inputs, profile, kinks=kinks, rad=rad or wide, wide=wide)
+        return _run_in_doubles(program, inputs, profile, kinks=kinks, at_nan=at_nan)
+    return _run(program, inputs, profile, kinks=kinks, at_nan=at_nan, rad=rad or wide, wide=wide)
 
 
 def _run_in_doubles(
-    program: Program, inputs: Mapping[str, torch.Tensor | Enclosure], profile: Profile, *, kinks: bool
+    program: Program, inputs: Mapping[str, torch.Tensor | Enclosure], profile: Profile, *, kinks: bool, at_nan: bool
 ) -> Filtered:
     """Evaluate in double-double; elements that this loses are those of the run in float64."""
-    arithmetic = Arithmetic(profile, doubles=True, kinks=kinks)
+    arithmetic = Arithmetic(profile, doubles=True, kinks=kinks, at_nan=at_nan)
     values = _evaluate(program, _start(program, inputs), arithmetic)
     found = _outputs(program, values)
     if any(_loses(value) for value in found.values()):
-        plain = _run(program, inputs, profile, kinks=kinks, rad=True, wide=True)
+        plain = _run(program, inputs, profile, kinks=kinks, at_nan=at_nan, rad=True, wide=True)
         found = {name: _recovered(v, plain.enclosures[name], plain.rads[name]) for name, v in found.items()}
     rads = {name: value.mid.new_zeros(()) if value.rad is None else value.rad for name, value in found.items()}
-    return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.failure)
+    return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.orders_of_nan, arithmetic.failure)
 
 
 def _loses(value: Enclosure) -> bool:
@@ -140,36 +145,38 @@ def _run(
     profile: Profile,
     *,
     kinks: bool,
+    at_nan: bool,
     rad: bool,
     wide: bool,
 ) -> Filtered:
     program = program if profile.flush_subnormals else fused(program)  # the fused bounds know no flushing
     factor = smallest_factor(program)
-    arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks, smallest_factor=factor)
+    start_over = functools.partial(Arithmetic, profile, kinks=kinks, at_nan=at_nan, smallest_factor=factor)
+    arithmetic = start_over(around_mid=True)
 
     def start() -> Values:
         values = _start(program, inputs)
         return _flushed(values) if profile.flush_subnormals else values
 
     def turned(bit: int) -> dict[str, Enclosure]:
-        other = Arithmetic(profile, around_mid=True, kinks=kinks, smallest_factor=factor, turned=bit)
+        other = start_over(around_mid=True, turned=bit)
         return _outputs(program, _evaluate(program, start(), other))
 
     exact = all(isinstance(value, torch.Tensor) for value in inputs.values())
     exact = exact and not profile.flush_subnormals and profile.order != "sequential"  # which has sharper sums
     values = _evaluate(closed(program) if exact else program, start(), arithmetic)
     if arithmetic.special:
-        arithmetic = Arithmetic(profile, around_mid=True, kinks=kinks, smallest_factor=factor)
+        arithmetic = start_over(around_mid=True)
         values = _evaluate(program, start(), arithmetic)
     found = without_free_signs(_outputs(program, values), arithmetic.vectors, turned)
     rads: dict[str, torch.Tensor | float] = dict.fromkeys(found, RAD_FRACTION)
     if rad and (arithmetic.rad_lost or wide):
-        own = Arithmetic(profile, float64=True, kinks=kinks)
+        own = start_over(float64=True)
         again = _evaluate(program, _start(program, _mids(inputs)), own)
         rads = {name: value.bound_or_zero() for name, value in _outputs(program, again).items()}
         found = {name: _around_exact(value, rads[name]) for name, value in found.items()}
         rads = unknown_rads(rads, found) if arithmetic.vectors else rads
-    return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.failure)
+    return Filtered(found, rads, _integers(values), arithmetic.ties, arithmetic.orders_of_nan, arithmetic.failure)
 
 
 def _outputs(program: Program, values: Values) -> dict[str, Enclosure]:

@@ -27,7 +27,9 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
     read_last = _read_last(order)
 
     def work(pieces: Iterator[tuple[int, tuple[slice, ...]]]) -> Arithmetic:
-        own = dataclasses.replace(arithmetic, ties=0, rad_lost=False, special=False, failure=0.0, kept={}, scratch={})
+        own = dataclasses.replace(
+            arithmetic, ties=0, orders_of_nan=0, rad_lost=False, special=False, failure=0.0, kept={}, scratch={}
+        )
         locals_: dict[tuple[int, ...], list[Local]] = {}
         for number, piece in pieces:
             box = tuple(s.stop - s.start for s in piece)
@@ -38,6 +40,7 @@ def evaluate_tiled(run: Run, used: list[Ref], values: Values, arithmetic: Arithm
 
     for own in share(work, list(enumerate(run.pieces(FINE_ELEMENTS if arithmetic.doubles else None))), values.device()):
         arithmetic.ties += own.ties
+        arithmetic.orders_of_nan += own.orders_of_nan
         arithmetic.rad_lost |= own.rad_lost
         arithmetic.special |= own.special
         arithmetic.failure += own.failure

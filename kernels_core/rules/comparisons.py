@@ -6,8 +6,9 @@ there, so that a gradient becomes the hull of both sides. Equality is left unsur
 PyTorch uses it to share a gradient between tied elements.
 
 What a derivative is at NaN no convention says: one kernel of PyTorch passes the upstream gradient, its vectorised twin
-gives NaN. In the run at kinks, of which gradients alone are taken, an order of NaN is unsure, and its infinite bound
-tells `hull` that the choice by it may be NaN.
+gives NaN. The run at NaN (`local.arithmetic.at_nan`), of which gradients alone are taken, leaves such an order unsure,
+and its infinite bound tells `hull` that the choice by it may be NaN. It is a run apart from that at kinks, where a tie
+beside 0 / 0 has no bound either, which excuses nothing.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) ->
     tie = torch.as_tensor(x - y == 0).expand(value.shape)  # two infinities are no tie
     if reach is not None:
         tie = tie & (reach == 0)
-    missing = torch.as_tensor(x).isnan() | torch.as_tensor(y).isnan()
-    local.arithmetic.ties += 0 if local.kinks else int((tie | missing).sum())
-    if not local.kinks:
-        return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
-    tie, missing = (tie | missing).expand(value.shape), missing.expand(value.shape)
-    unknown = torch.where(missing, torch.inf, 0.0).to(torch.float64) if bool(missing.any()) else None
-    return Enclosure(value, unknown, tie.clone() if unsure is None else unsure | tie)
+    missing = (torch.as_tensor(x).isnan() | torch.as_tensor(y).isnan()).expand(value.shape)
+    local.arithmetic.ties += int(tie.sum())
+    local.arithmetic.orders_of_nan += int(missing.sum())
+    at_nan = local.arithmetic.at_nan and bool(missing.any())
+    left_open = tie if local.kinks else missing if at_nan else None
+    if left_open is not None:
+        unsure = left_open.clone() if unsure is None else unsure | left_open
+    unknown = torch.where(missing, torch.inf, 0.0).to(torch.float64) if at_nan else None
+    return Enclosure(value, unknown, None if unsure is None else unsure.expand(value.shape))
 
 
 def _side_bound(local: Local, side: Any, bound: torch.Tensor | None) -> torch.Tensor | None:

@@ -121,6 +121,21 @@ def test_what_a_gradient_is_at_nan_is_left_open_and_nothing_beside_it(name: str)
     assert [row.violated for row in wrong.tensors] == [0, 1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 0.5])
+def test_a_tie_whose_other_side_is_zero_by_zero_excuses_nothing(wrong: float, dtype: torch.dtype) -> None:
+    def length(x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, dim=-1)
+
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=dtype)
+    kernel = with_gradient(
+        length, lambda g, x: torch.where(x == 0, wrong, torch.autograd.functional.vjp(length, x, g)[1])
+    )
+    assert run(kernel, length, (x,), "accept").tensors[1].violated == 2
+    with_nan = torch.cat([x, torch.full((1, 2), torch.nan, dtype=dtype)])
+    assert run(kernel, length, (with_nan,), "accept").tensors[1].violated == 2
+
+
 def test_an_output_at_nan_is_what_the_reference_says() -> None:
     x = torch.tensor([torch.nan, 1.0])
     kernel = with_gradient(lambda x: torch.where(x > 0, x, 0.0), lambda g, x: g * (x > 0))
