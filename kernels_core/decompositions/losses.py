@@ -7,10 +7,12 @@ what log_softmax before it takes away: PyTorch defines it so.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -182,6 +184,22 @@ def _of_nothing(gradient: Any) -> Callable[..., Tensor]:
     return backward
 
 
+def _with_tensors_of_lengths(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the CTC loss with its lengths as tensors: of a list, PyTorch's mean makes one that no trace can follow."""
+
+    @functools.wraps(loss)
+    def of_tensors(
+        log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, *settings: Any, **named: Any
+    ) -> Tensor:
+        lengths = (torch.as_tensor(n, dtype=torch.int64) for n in (input_lengths, target_lengths))
+        return loss(log_probs, targets, *lengths, *settings, **named)
+
+    return of_tensors
+
+
+CTC: Mapping[Any, Callable[..., Tensor]] = {
+    function: _with_tensors_of_lengths(function) for function in (F.ctc_loss, torch.ctc_loss)
+}
 LOSSES: Mapping[Any, Callable[..., Any]] = {
     aten.mse_loss_backward.default: _of_nothing(aten.mse_loss_backward.default),
     aten.smooth_l1_loss_backward.default: _of_nothing(aten.smooth_l1_loss_backward.default),

@@ -20,6 +20,7 @@ from kernels_core.decompositions.activations import mish
 from kernels_core.decompositions.attention import scaled_dot_product_attention
 from kernels_core.decompositions.compute_format import wide
 from kernels_core.decompositions.cross_entropy import binary_cross_entropy_with_logits, linear_cross_entropy
+from kernels_core.decompositions.losses import CTC
 from kernels_core.decompositions.normalization import (
     batch_norm,
     functional_batch_norm,
@@ -57,6 +58,7 @@ COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.renorm: renorm,
     F.scaled_dot_product_attention: scaled_dot_product_attention,
     F.linear_cross_entropy: linear_cross_entropy,
+    **CTC,
     **DETERMINANTS,
     **SAMPLERS,
     **SEGMENTS,

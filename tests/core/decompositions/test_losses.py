@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+import exactref as er
 from tests.core.rules.checker import check_rule, check_special
 
 TARGETS = torch.tensor([[1, 2, 2], [3, 1, 0]])
@@ -44,6 +47,22 @@ def test_ctc_loss_covers_eager_kernels(lengths: object, flat: bool) -> None:
         exact=False,
         planted_ulp=8192,
     )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", [F.ctc_loss, torch.nn.CTCLoss, torch.ctc_loss])
+def test_ctc_loss_of_lists_of_lengths_is_a_reference(loss: Any, reduction: str) -> None:
+    """PyTorch makes a tensor of the lengths for its mean, from a list, where no trace can follow it."""
+    x = torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(4))
+    given = (TARGETS, (6, 5), [3, 2])
+
+    def function(x: torch.Tensor) -> Any:
+        y = x.log_softmax(2)
+        if loss is torch.nn.CTCLoss:
+            return loss(reduction=reduction)(y, *given)
+        return loss(y, *given, reduction=reduction if loss is F.ctc_loss else ("mean", "sum").index(reduction) + 1)
+
+    assert er.check(function, [x], reference=function).verdict == er.Verdict.COVERED
 
 
 @pytest.mark.parametrize("zero", [False, True])
