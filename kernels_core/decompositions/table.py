@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kernels_core.decompositions.counting import COUNTING
 from kernels_core.decompositions.interpolation import INTERPOLATIONS
 from kernels_core.decompositions.losses import LOSSES
 from kernels_core.decompositions.reflections import REFLECTIONS
@@ -112,6 +113,7 @@ def _pdist_backward(grad: Tensor, x: Tensor, p: float, distance: Tensor) -> Tens
 
 
 MORE: Mapping[Any, Callable[..., Any]] = {
+    **COUNTING,
     **INTERPOLATIONS,
     **LOSSES,
     **REFLECTIONS,

@@ -14,7 +14,7 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import moved, moved_exact
-from kernels_core.rules.movement import transported
+from kernels_core.rules.movement import require_traced_shape, transported
 from kernels_core.rules.record import Family, Rule
 from kernels_core.rules.scatter import Plan, Scatter, ids
 
@@ -32,6 +32,7 @@ def _read(*indices: int, scalar: int | None = None) -> Any:
         unsure = [v.unsure for v in found if isinstance(v, Enclosure) and v.unsure is not None]
         if not any(bool(u.any()) for u in unsure):
             return value  # type: ignore[no-any-return]
+        require_traced_shape(local, value)
         return _hidden(value, local.step.name, args, unsure)
 
     return bound

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from kernels_core.enclosure import Enclosure
+from kernels_core.errors import TraceError
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.casts import cast
 from kernels_core.rules.cones import broadcast_index, functional, moved, moved_exact
@@ -24,8 +25,29 @@ def move(local: Local, *args: Any, **kwargs: Any) -> Any:
 
 
 def masked_select(local: Local, a: Enclosure, mask: Enclosure) -> Any:
-    """Return the chosen elements; an uncertain mask is refused while tracing, since their number is a shape."""
-    return transported(local, (a, mask), {}, indices=(1,))
+    """Return the chosen elements; where the mask is uncertain, which they are is unknown."""
+    value = transported(local, (a, mask), {}, indices=(1,))
+    if mask.unsure is None or not bool(mask.unsure.any()):
+        return value
+    require_traced_shape(local, value)
+    if not value.floating:
+        return Enclosure(value.mid, None, torch.ones_like(value.mid, dtype=torch.bool))
+    return Enclosure(value.mid, torch.full_like(value.mid, torch.inf))
+
+
+def require_traced_shape(local: Local, value: Enclosure) -> None:
+    """Refuse a choice among elements whose number the trace, in the reference's dtypes, saw otherwise.
+
+    Raises:
+        TraceError: roundings decide on the shape.
+    """
+    if value.shape == local.step.shape:
+        return
+    at = f" at {local.step.source}" if local.step.source else ""
+    raise TraceError(
+        f"how many elements the reference chooses{at} is decided by roundings\n"
+        "give the mask as an input, or choose by `torch.where`, which keeps the shape"
+    )
 
 
 def transported(

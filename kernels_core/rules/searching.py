@@ -1,4 +1,4 @@
-"""Equality and search among values: mode, unique, searchsorted, bucketize."""
+"""Equality and search among values: mode, unique, nonzero, searchsorted, bucketize."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import NotSeparatedError
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import integer_value
+from kernels_core.rules.movement import require_traced_shape
 from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
@@ -56,6 +57,18 @@ def unique(local: Local, a: Enclosure, *args: Any, **kwargs: Any) -> list[Enclos
     ]
 
 
+def nonzero(local: Local, a: Enclosure) -> Enclosure:
+    """The places of what is not zero, all of them unsure where one is; how many there are is part of the program."""
+    bound = a.bound_or_zero() if a.floating else None
+    doubt = a.unsure if bound is None else (bound != 0) & (a.mid.abs() <= bound * INFLATE)
+    places = torch.nonzero(a.mid)
+    if doubt is None or not bool(doubt.any()):
+        return Enclosure(places)
+    found = Enclosure(places, None, torch.ones_like(places, dtype=torch.bool))
+    require_traced_shape(local, found)
+    return found
+
+
 def _plain(value: Any) -> Any:
     return value.mid if isinstance(value, Enclosure) else value
 
@@ -91,6 +104,7 @@ FAMILY.add(
     Rule("aten.mode.default", mode, _no_cone, _exact_mode),
     Rule("aten._unique.default", unique, _no_cone, _exact_mode),
     Rule("aten._unique2.default", unique, _no_cone, _exact_mode),
+    Rule("aten.nonzero.default", nonzero, _no_cone, integer_value),
     Rule("aten.searchsorted.Tensor", searchsorted, _no_cone, integer_value),
     Rule("aten.searchsorted.Scalar", searchsorted, _no_cone, integer_value),
     Rule("aten.bucketize.Tensor", bucketize, _no_cone, integer_value),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
@@ -40,6 +41,22 @@ from kernels_core.tracing.standin import python_of_operator
 
 __all__ = ["COMPOSITES", "composites_first", "wide"]
 
+
+def _as_list(tensor: torch.Tensor) -> Any:
+    """Return `tolist()` of integers, one by one: PyTorch's own reads memory that traced tensors do not have."""
+    if tensor.dim():
+        return [_as_list(row) for row in tensor.unbind()]
+    return tensor.item()
+
+
+def _as_array(tensor: torch.Tensor, *_: Any, **__: Any) -> np.ndarray:
+    return np.array(_as_list(tensor), dtype=str(tensor.dtype)[6:]).reshape(tensor.shape)
+
+
+def _tensor_split(input: torch.Tensor, split: Any, dim: int = 0) -> Any:
+    return torch.tensor_split(input, _as_list(split) if isinstance(split, torch.Tensor) else split, dim)
+
+
 # A function of torch.nn.functional is intercepted as a whole: what it calls inside is not (but see below).
 COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     F.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
@@ -62,6 +79,11 @@ COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     **DETERMINANTS,
     **SAMPLERS,
     **SEGMENTS,
+    torch.Tensor.tolist: _as_list,
+    torch.Tensor.numpy: _as_array,
+    torch.Tensor.__array__: _as_array,
+    torch.tensor_split: _tensor_split,
+    torch.Tensor.tensor_split: _tensor_split,
 }
 
 
@@ -73,7 +95,9 @@ _LEAVES_PYTORCH = frozenset({
 
 
 def _refuse_leaving(func: Any, args: Any) -> None:
-    if func in _LEAVES_PYTORCH and args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+    if func not in _LEAVES_PYTORCH or not args or not isinstance(args[0], torch.Tensor):
+        return
+    if args[0].is_floating_point() or args[0].is_complex():
         raise TraceError(
             f"the reference takes a floating value out of PyTorch (.{func.__name__}{_at(next(user_lines(), ''))})\n"
             "keep it a tensor; for a Triton, C++ or numpy kernel name a reference"
