@@ -189,8 +189,7 @@ class Check(Programs):
         kinks, nan = (
             None if run is None or name.startswith("output") else run.enclosures[name] for run in (at_kinks, at_nan)
         )
-        free = None if nan is None else nan.bound_or_zero().isinf() & own.bound_or_zero().isfinite()
-        return Result(name, meta, own, filtered.rads[name], source, kinks, free, self.budget)
+        return Result(name, meta, own, filtered.rads[name], source, kinks, nan, self.budget)
 
     def _zero(self, name: str) -> Result:
         like = self.meta_of(name)
@@ -217,7 +216,7 @@ class Check(Programs):
     def _merged(self, traced: Result, filtered: Filtered, name: str) -> Result:
         declared, rad = filtered.enclosures[name], filtered.rads[name]
         if self.reference.surrogate:
-            return dataclasses.replace(traced, enclosure=declared, rad=rad, source=None, kinks=None, free=None)
+            return dataclasses.replace(traced, enclosure=declared, rad=rad, source=None, kinks=None, at_nan=None)
         require_agreement(traced, declared, rad, name)
         bound = declared.bound_or_zero().expand(declared.shape)
         own = traced.rad if isinstance(traced.rad, Tensor) else traced.rad_abs()

@@ -26,8 +26,7 @@ class Enclosure:
 
     Attributes:
         mid: float64 for floating tensors; the tensor itself for integers and booleans.
-        bound: float64 of the same shape, >= 0; None where it is zero everywhere. None for integers and booleans, but
-            for an order of NaN in the run at kinks: infinite where a choice by it may be NaN (rules/comparisons.py).
+        bound: float64 of the same shape, >= 0; None where it is zero everywhere. None for integers.
         unsure: for integers and booleans, True where the value depends on roundings; None where it never does.
         low, rad: in a double-double evaluation (doubles/evaluation.py), |mid + low - exact| <= rad, None for zero. For
             integers and booleans `rad` is infinite where it is not known whether mid is the exact value.
@@ -84,8 +83,8 @@ def hull(condition: Enclosure, first: Enclosure, second: Enclosure, *, centred: 
     """Return `where(condition, first, second)`; where the condition is unsure, what contains both.
 
     The midpoint is that of the side that float64 chose, so bound = max(bound_i + |mid_i - mid|) contains both sides.
-    `centred`, for the run at kinks, whose midpoints stand for no exact value: the midpoint of what both sides reach, so
-    that nothing beyond is contained.
+    `centred`, for the runs at kinks and at NaN, whose midpoints stand for no exact value: the midpoint of what both
+    sides reach, so that nothing beyond is contained.
     """
     mid = torch.where(condition.mid, first.mid, second.mid)
     if not mid.is_floating_point():
@@ -106,7 +105,6 @@ def hull(condition: Enclosure, first: Enclosure, second: Enclosure, *, centred: 
     ]
     both = torch.maximum(*reach) * (1 + 2.0**-48)
     both = torch.where(both.isnan(), torch.inf, both)
-    both = both if condition.bound is None else both + condition.bound
     settled = bound if bound is not None else both.new_zeros(())
     return Enclosure(mid, torch.where(condition.unsure, both, settled))
 

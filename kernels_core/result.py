@@ -34,7 +34,8 @@ class Result:
         source: for the exact tier.
         kinks: the enclosure at kinks, where any element of the subdifferential interval is accepted; None where
             the inputs meet no kink or the convention is insisted on.
-        free: True where an order of NaN decides: what is not covered is unconstrained there; None for nowhere.
+        at_nan: the enclosure with orders of NaN left open, None where there are none. Where it differs, NaN is accepted
+            as well as what it contains.
         budget: of the exact tier.
     """
 
@@ -44,7 +45,7 @@ class Result:
     rad: Tensor | float
     source: Source | None
     kinks: Enclosure | None = None
-    free: Tensor | None = None
+    at_nan: Enclosure | None = None
     budget: Budget = dataclasses.field(default_factory=Budget)
 
     def __repr__(self) -> str:
@@ -89,15 +90,26 @@ class Result:
         actual = require_same_form(actual, self.meta.shape, self.meta.dtype, self.name).detach()
         actual = actual.to(self.enclosure.mid.device)
         verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
-        if self.free is not None:
-            unknown = self.free & (verdict != Element.COVERED)
-            verdict = torch.where(unknown, int(Element.UNCONSTRAINED), verdict).to(torch.int8)
-        if self.kinks is None:
-            return verdict, torch.from_numpy(np.zeros(verdict.shape, dtype=bool))
-        rad = self.rad_abs() if self.kinks.rad is None else self.kinks.rad
-        there = decide(actual, self.kinks, rad, None, self.budget)
-        accepted = (there == Element.COVERED) & (verdict != Element.COVERED)
+        accepted = torch.from_numpy(np.zeros(verdict.shape, dtype=bool))
+        if self.kinks is not None:
+            accepted = self._decided(actual, self.kinks) == Element.COVERED
+        if self.at_nan is not None:
+            there, open_ = self._decided(actual, self.at_nan), self._changed(self.at_nan)
+            accepted = accepted | (open_ & (actual.isnan() | (there == Element.COVERED)))
+            unknown = open_ & (there == Element.UNCONSTRAINED) & (verdict == Element.VIOLATED)
+            verdict = torch.where(unknown, int(Element.UNCONSTRAINED), verdict)
+        accepted = accepted & (verdict != Element.COVERED)
         return torch.where(accepted, int(Element.COVERED), verdict).to(torch.int8), accepted
+
+    def _decided(self, actual: Tensor, other: Enclosure) -> Tensor:
+        """Return the codes by the enclosure of another run."""
+        return decide(actual, other, self.rad_abs() if other.rad is None else other.rad, None, self.budget)
+
+    def _changed(self, other: Enclosure) -> Tensor:
+        """Return where the enclosure of another run is another one."""
+        own = self.enclosure
+        same = (own.mid == other.mid) & (own.bound_or_zero() == other.bound_or_zero())
+        return (~same).expand(own.shape)
 
     def rad_abs(self) -> Tensor:
         """Return the bound on |mid - exact| of each element as a tensor (the width of a kink is no error of ours)."""

@@ -156,7 +156,7 @@ def _without(result: Result, missing: list[Tensor]) -> Result:
         nowhere = nowhere | (other if same else torch.tensor(result.name.startswith("grad_"), device=mid.device))
     mid, bound = torch.where(nowhere, torch.nan, mid), result.enclosure.bound_or_zero().expand(mid.shape)
     return dataclasses.replace(
-        result, enclosure=Enclosure(mid, torch.where(nowhere, torch.inf, bound)), kinks=None, free=None
+        result, enclosure=Enclosure(mid, torch.where(nowhere, torch.inf, bound)), kinks=None, at_nan=None
     )
 
 

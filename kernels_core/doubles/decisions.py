@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernels_core.doubles.number import DoubleDouble, exactly, number, select, unknown
-from kernels_core.doubles.order import below, maximum, minimum, unordered
+from kernels_core.doubles.order import absolute, below, maximum, minimum, unordered
 from kernels_core.doubles.record import Call, Evaluation, Truth, doubtful, fine, floating
 from kernels_core.enclosure import Enclosure
 from kernels_core.rules.comparisons import compared
@@ -65,9 +65,9 @@ def _chosen(
 ) -> DoubleDouble | Truth:
     """Return a where the condition holds, else b.
 
-    In the run at kinks, where the condition is unsure, the rule's midpoint stands for no exact value: it is the
-    reference itself, which what follows is measured against. Elsewhere the rule's bound spans both sides there, which
-    both must be known for.
+    In the runs at kinks and at NaN, where the condition is unsure, the rule's midpoint stands for no exact value: it is
+    the reference itself, which what follows is measured against. Elsewhere the rule's bound spans both sides there,
+    which both must be known for.
     """
     if not call.value.floating:
         either = [d for d in (doubt, doubtful(a), doubtful(b)) if d is not None]
@@ -77,7 +77,7 @@ def _chosen(
     found = found if doubt is None else unknown(found, doubt)
     if unsure is not None:
         found = unknown(found, unsure & ~(sides[0].rad + sides[1].rad).isfinite())
-    return select(unsure, exactly(call.value.mid), found) if call.local.kinks and unsure is not None else found
+    return select(unsure, exactly(call.value.mid), found) if call.local.leaves_open and unsure is not None else found
 
 
 def where(call: Call, condition: Any, a: Any, b: Any) -> DoubleDouble | Truth:
@@ -90,17 +90,25 @@ def masked_fill(call: Call, a: Any, mask: Any, value: Any) -> DoubleDouble | Tru
     return where(call, mask, value, a)
 
 
-def _passed(call: Call, grad: Any, side: Enclosure, level: float) -> Any:
-    """Return zero where a value is not above a level, else the gradient; NaN passes it."""
-    x, bar = fine(side), number(float(level))
-    unsure = compared(call.local, torch.le, side, level, kinked=True).unsure if call.local.kinks else None
+def _passed(call: Call, grad: Any, side: Enclosure, x: DoubleDouble, level: float) -> Any:
+    """Return zero where x, a value or its size with the enclosure `side`, is not above a level, else the gradient.
+
+    NaN passes it.
+    """
+    bar = number(float(level))
+    unsure = compared(call.local, torch.le, side, level, kinked=True).unsure if call.local.leaves_open else None
     stopped = ~below(bar, x) & ~x.hi.isnan()
     return _chosen(call, stopped, _open(x, bar), unsure, 0.0, grad)
 
 
 def threshold_backward(call: Call, grad: Any, a: Any, threshold: float) -> Any:
     """Return grad where x > threshold, else 0."""
-    return _passed(call, grad, a, threshold)
+    return _passed(call, grad, a, fine(a), threshold)
+
+
+def shrink_backward(call: Call, grad: Any, a: Any, lambd: float) -> Any:
+    """Return grad where |x| > lambda, else 0."""
+    return _passed(call, grad, Enclosure(a.mid.abs(), a.bound), absolute(fine(a)), lambd)
 
 
 def clamp(call: Call, a: Any, low: Any = None, high: Any = None) -> DoubleDouble | Truth:
@@ -140,6 +148,8 @@ EVALUATIONS: dict[str, Evaluation] = {
     "prims.where.default": where,
     **{f"aten.masked_fill.{kind}": masked_fill for kind in ("Scalar", "Tensor")},
     "aten.threshold_backward.default": threshold_backward,
+    "aten.softshrink_backward.default": shrink_backward,
+    "aten.hardshrink_backward.default": shrink_backward,
     **{f"aten.clamp{side}.{kind}": clamp for side in ("", "_min") for kind in ("default", "Tensor")},
     **{f"aten.clamp_max.{kind}": clamp_max for kind in ("default", "Tensor")},
 }

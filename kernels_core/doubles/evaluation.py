@@ -173,7 +173,7 @@ def joined(value: Enclosure, found: DoubleDouble | Truth) -> Enclosure:
         if doubt is not None and bool(doubt.any()):
             rad = torch.zeros(value.shape, dtype=torch.float64, device=value.mid.device)
             rad = rad.masked_fill_(doubt.expand(value.shape), torch.inf)
-        return Enclosure(found.value, value.bound, value.unsure, None, rad)
+        return Enclosure(found.value, None, value.unsure, None, rad)
     if value.bound is None:
         return Enclosure(value.mid)
     hi, low, rad = (part.expand(value.shape) for part in (found.hi, found.lo, found.rad))

@@ -25,7 +25,8 @@ DECIDING: Mapping[str, tuple[int, ...]] = {
     **{f"aten.{name}.{kind}": (0, 1) for name in decisions.COMPARISONS for kind in ("Tensor", "Scalar")},
     **{f"prims.{name}.default": (0, 1) for name in decisions.COMPARISONS},
     "aten.sign.default": (0,), "aten.sgn.default": (0,), "prims.sign.default": (0,),
-    "aten.threshold_backward.default": (1,), "exactref.extremum_weight": (0,),
+    **{f"aten.{name}_backward.default": (1,) for name in ("threshold", "softshrink", "hardshrink")},
+    "exactref.extremum_weight": (0,),
     "aten._to_copy.default": (0,), "prims.convert_element_type.default": (0,),
 }  # fmt: skip
 

@@ -57,7 +57,7 @@ class Arithmetic:
         doubles: True where every value is evaluated in double-double as well, which says |mid + low - exact|.
         around_mid: True where bounds are to hold around mid: our own float64 roundings count beside the kernel's.
         kinks: True where a tie of two certain floating values in a comparison counts as unsure.
-        at_nan: True where an order of NaN counts as unsure, and what is chosen by it may be anything.
+        at_nan: True where an order of NaN counts as unsure.
         rad_lost: set by a rule whose bound is not star-shaped at some element, see filter/run.py.
         ties: number of exact ties of floating values that comparisons and kinked functions have met.
         orders_of_nan: number of comparisons with NaN met.
@@ -213,6 +213,11 @@ class Local:
     def kinks(self) -> bool:
         """True where ties count as unsure."""
         return self.arithmetic.kinks
+
+    @property
+    def leaves_open(self) -> bool:
+        """True in the runs that leave some orders unsure, whose midpoints stand for no exact value."""
+        return self.arithmetic.kinks or self.arithmetic.at_nan
 
     def lose_rad(self) -> None:
         """Say that the bound of this step may be less than 2^26 times our own error: the rad run is needed."""

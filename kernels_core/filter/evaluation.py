@@ -101,7 +101,7 @@ def _stored(step: Step, output: int, value: Enclosure | None) -> Enclosure | Non
 def _settled(step: Step, value: Enclosure, operands: list[Enclosure], factor: float) -> Enclosure:
     """Give infinities and NaN their class: see enclosure.py for what mid and bound mean then."""
     rule = registry()[step.name]
-    if rule.classed or not value.floating or value.bound is None or all_finite(value.bound):
+    if rule.classed or value.bound is None or all_finite(value.bound):
         return value
     finite = value.mid.isfinite()
     bound = torch.where(value.bound.isnan(), torch.inf, value.bound)

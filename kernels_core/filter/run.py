@@ -86,7 +86,7 @@ def run_filter(
         inputs: one tensor (exact) or enclosure for each input of the program.
         profile: the arithmetic that kernels may use.
         kinks: let ties in comparisons be unsure, so that gradients take the hull of both sides.
-        at_nan: let orders of NaN be unsure, so that nothing is known of what is chosen by them.
+        at_nan: let orders of NaN be unsure, so that gradients take the hull of both sides.
         rad: False to leave |mid - exact| out where every format is float32 or narrower.
     """
     keep_freed_memory()

@@ -169,14 +169,14 @@ def log_sigmoid_backward(local: Local, grad: Enclosure, a: Enclosure, buffer: An
 def threshold_backward(local: Local, grad: Enclosure, a: Enclosure, threshold: float) -> Enclosure:
     """Return grad where x > threshold, else 0: a kink at the threshold."""
     return hull(compared(local, torch.le, a, threshold, kinked=True), _zero(grad), Enclosure(*parts(grad)),
-                centred=local.kinks)  # fmt: skip
+                centred=local.leaves_open)  # fmt: skip
 
 
 def shrink_backward(local: Local, grad: Enclosure, a: Enclosure, lambd: float) -> Enclosure:
     """Return grad where |x| > lambda, else 0."""
     size = Enclosure(a.mid.abs(), a.bound)
     return hull(compared(local, torch.le, size, lambd, kinked=True), _zero(grad), Enclosure(*parts(grad)),
-                centred=local.kinks)  # fmt: skip
+                centred=local.leaves_open)  # fmt: skip
 
 
 def _zero(like: Enclosure) -> Enclosure:

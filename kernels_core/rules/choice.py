@@ -37,7 +37,7 @@ def as_enclosure(local: Local, value: Any, like: torch.Tensor) -> Enclosure:
 def where(local: Local, condition: Enclosure, a: Any, b: Any) -> Enclosure:
     """A where the condition holds, else b."""
     first, second = as_enclosure(local, a, condition.mid), as_enclosure(local, b, condition.mid)
-    chosen = hull(_boolean(condition), first, second, centred=local.kinks)
+    chosen = hull(_boolean(condition), first, second, centred=local.leaves_open)
     if is_integral(local):
         return Enclosure(chosen.mid.to(local.nominal), None, chosen.unsure)
     return chosen

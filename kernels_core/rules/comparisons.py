@@ -6,14 +6,13 @@ there, so that a gradient becomes the hull of both sides. Equality is left unsur
 PyTorch uses it to share a gradient between tied elements.
 
 What a derivative is at NaN no convention says: one kernel of PyTorch passes the upstream gradient, its vectorised twin
-gives NaN. The run at NaN (`local.arithmetic.at_nan`), of which gradients alone are taken, leaves such an order unsure,
-and its infinite bound tells `hull` that the choice by it may be NaN. It is a run apart from that at kinks, where a tie
-beside 0 / 0 has no bound either, which excuses nothing.
+gives NaN, a mask gives zero. The run at NaN (`local.arithmetic.at_nan`), of which gradients alone are taken, leaves
+such an order unsure; where that changes a gradient, NaN is admitted as well (result.py). It is a run apart from that at
+kinks, where a tie beside 0 / 0 has no bound either, which excuses nothing.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -67,12 +66,10 @@ def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) ->
     missing = (torch.as_tensor(x).isnan() | torch.as_tensor(y).isnan()).expand(value.shape)
     local.arithmetic.ties += int(tie.sum())
     local.arithmetic.orders_of_nan += int(missing.sum())
-    at_nan = local.arithmetic.at_nan and bool(missing.any())
-    left_open = tie if local.kinks else missing if at_nan else None
-    if left_open is not None:
+    if local.leaves_open:
+        left_open = tie if local.kinks else missing
         unsure = left_open.clone() if unsure is None else unsure | left_open
-    unknown = torch.where(missing, torch.inf, 0.0).to(torch.float64) if at_nan else None
-    return Enclosure(value, unknown, None if unsure is None else unsure.expand(value.shape))
+    return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
 
 
 def _side_bound(local: Local, side: Any, bound: torch.Tensor | None) -> torch.Tensor | None:
@@ -117,8 +114,6 @@ def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
     ]
     if not loose:
         return Enclosure(mid)
-    bounds = [a.bound for a in loose if not a.floating and a.bound is not None]  # of orders of NaN, at kinks
-    bound = functools.reduce(torch.maximum, bounds).expand(mid.shape) if bounds else None
     unsure = torch.zeros(mid.shape, dtype=torch.bool, device=mid.device)
     for operand in loose:
         unsure = unsure | _may_flip(operand)
@@ -132,7 +127,7 @@ def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
             deciding = {"and": ~operand.mid, "or": operand.mid}.get(_junction(local.step.name))
             if deciding is not None:
                 unsure = unsure & ~(deciding if operand.unsure is None else deciding & ~operand.unsure)
-    return Enclosure(mid, bound, unsure)
+    return Enclosure(mid, None, unsure)
 
 
 def _may_flip(operand: Enclosure) -> torch.Tensor:

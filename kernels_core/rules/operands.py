@@ -19,7 +19,7 @@ def parts(value: Any) -> tuple[Any, torch.Tensor | None]:
         if value.unsure is None:
             return mid, None
         width = torch.inf if value.mid.dtype != torch.bool else 1.0
-        return mid, torch.where(value.unsure, width, 0.0).to(torch.float64) + value.bound_or_zero()
+        return mid, torch.where(value.unsure, width, 0.0).to(torch.float64)
     return float(value), None
 
 

@@ -82,6 +82,19 @@ def test_what_is_no_subgradient_is_violated_either_way(name: str) -> None:
         assert run(with_gradient(plain, wrong), plain, inputs, kinks).verdict is Verdict.VIOLATED
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("function", [torch.nn.functional.softshrink, torch.nn.functional.hardshrink])
+def test_both_sides_of_a_shrinkage_are_accepted_in_every_dtype(function: Any, dtype: torch.dtype) -> None:
+    x = torch.tensor([0.5, -0.5, 0.25, 1.0], dtype=dtype)
+    for factor, covered in ((1.0, True), (0.0, True), (1.5, False), (-0.25, False)):
+
+        def gradient(g: Tensor, x: Tensor, factor: float = factor) -> Tensor:
+            return torch.where(x.abs() == 0.5, factor * g, g * (x.abs() > 0.5))
+
+        kernel = with_gradient(lambda x: function(x, 0.5), gradient)
+        assert run(kernel, lambda x: function(x, 0.5), (x,), "accept").covered == covered
+
+
 @pytest.mark.parametrize("plain", [lambda x: x.sort(-1).values, lambda x: x.median(-1).values])
 def test_the_convention_of_sort_and_median_at_ties_is_pytorchs(plain: Any) -> None:
     assert run(lambda x: plain(x), plain, (X,), "convention").covered
@@ -110,13 +123,17 @@ def with_gradient_at_nan(plain: Any, value: float, elsewhere: float = 1.0) -> An
 
 
 @pytest.mark.parametrize("name", AT_NAN)
-def test_what_a_gradient_is_at_nan_is_left_open_and_nothing_beside_it(name: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_a_gradient_is_at_nan_is_left_open_and_nothing_beside_it(name: str, dtype: torch.dtype) -> None:
     plain = AT_NAN[name]
-    x = torch.full((9,), torch.nan)  # nine elements: PyTorch's vectorised kernel and the one for the rest both run
+    x = torch.full(
+        (9,), torch.nan, dtype=dtype
+    )  # nine elements: PyTorch's vectorised kernel and the one for the rest both run
     x[5] = 0.75
-    assert run(lambda x: plain(x), plain, (x,), "accept").verdict is not Verdict.VIOLATED
-    for value in (1.0, math.nan):
-        assert run(with_gradient_at_nan(plain, value), plain, (x,), "accept").verdict is not Verdict.VIOLATED
+    assert run(lambda x: plain(x), plain, (x,), "accept").covered
+    assert run(with_gradient_at_nan(plain, math.nan), plain, (x,), "accept").covered
+    assert run(with_gradient_at_nan(plain, 1.0), plain, (x,), "accept").verdict is not Verdict.VIOLATED
+    assert not run(with_gradient_at_nan(plain, 17.0), plain, (x,), "accept").covered
     wrong = run(with_gradient_at_nan(plain, math.nan, 1.5), plain, (x,), "accept")
     assert [row.violated for row in wrong.tensors] == [0, 1]
 
