@@ -98,7 +98,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "ndtr": _wide(lambda x: torch.special.ndtr(x)),
     "entr": _wide(lambda x: torch.special.entr(x.abs() + 0.1)),
     "sinc": _wide(lambda x: torch.sinc(x)),
-    "logsigmoid": _wide_in_float16(torch.nn.functional.logsigmoid),  # finding 56
+    "logsigmoid": _wide(torch.nn.functional.logsigmoid),  # finding 56
     "elu": _wide(torch.nn.functional.elu),
     "selu": _wide(torch.nn.functional.selu),
     "mish": _wide(torch.nn.functional.mish),
