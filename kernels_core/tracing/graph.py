@@ -30,6 +30,7 @@ from kernels_core.tracing.arguments import Arguments, call_bound, named_tensors,
 from kernels_core.tracing.complex_numbers import WHOLE, has_complex
 from kernels_core.tracing.followers import Follower, RealFollower
 from kernels_core.tracing.light_pairs import light_pairs
+from kernels_core.tracing.promotion import with_casts
 
 
 class StandIn(NamedTuple):
@@ -57,7 +58,7 @@ def nodes_so_far() -> set[str]:
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     rules = registry()
     table = {**torch._decomp.decomposition_table, **MORE}
-    return {op: rule for op, rule in table.items() if str(op) not in rules and op not in WHOLE}
+    return {op: with_casts(op, rule) for op, rule in table.items() if str(op) not in rules and op not in WHOLE}
 
 
 @contextlib.contextmanager

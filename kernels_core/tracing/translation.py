@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernels_core.errors import InvariantError, TraceError, UnsupportedOperation
-from kernels_core.program import Meta, Program, Ref, Step, without_dead_steps
+from kernels_core.program import Meta, Program, Ref, Step, replace_refs, without_dead_steps
 from kernels_core.rewrites.accumulation import with_accumulations
 from kernels_core.rewrites.determinant import with_determinants
 from kernels_core.rewrites.extremum_masks import with_extremum_weights
@@ -21,6 +21,7 @@ from kernels_core.rewrites.zero_signs import with_free_zeros
 from kernels_core.rules import registry
 from kernels_core.tracing.graph import VALUE_FREE
 from kernels_core.tracing.late_inputs import LATE_INPUT
+from kernels_core.tracing.promotion import common_dtype, is_cast
 
 
 def to_program(
@@ -46,6 +47,9 @@ def to_program(
     program = with_determinants(with_relu_arguments(with_extremum_weights(program)))
     program = with_free_zeros(with_accumulations(with_systems(program)))
     return dataclasses.replace(program, value_free=graph.meta.get(VALUE_FREE, False))
+
+
+aten = torch.ops.aten
 
 
 class Translation:
@@ -130,12 +134,34 @@ class Translation:
             raise UnsupportedOperation(name, source, _hint(node.target))
         args = torch.fx.node.map_arg(node.args, lambda n: self.refs[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.refs[n])
-        step = Step(0, None, name, _plain(args), _plain(kwargs), ())
-        operands = tuple(self.steps[ref.step].metas[ref.output] for ref in step.operands)
+        place: dict[str, Any] = {"source": source, "backward": self.forward is not None and node.name not in self.forward}
+        step = self._promoted(Step(0, node.target, name, _plain(args), _plain(kwargs), _metas(node), **place))
         self.refs[node] = self._add(
-            op=node.target, name=name, args=step.args, kwargs=step.kwargs, metas=_metas(node), source=source,
-            backward=self.forward is not None and node.name not in self.forward, operand_metas=operands,
+            op=node.target, name=name, args=step.args, kwargs=step.kwargs, metas=step.metas,
+            operand_metas=self._metas_of(step), **place,
         )  # fmt: skip
+
+    def _metas_of(self, step: Step) -> tuple[Meta, ...]:
+        return tuple(self.steps[ref.step].metas[ref.output] for ref in step.operands)  # type: ignore[misc]
+
+    def _promoted(self, step: Step) -> Step:
+        """Return the step with the casts that PyTorch makes inside of it as steps of their own (promotion.py)."""
+        metas = dict(zip(step.operands, self._metas_of(step), strict=True))
+        common = common_dtype(step.op, metas.values())
+        if common is None or self.every_operation:
+            return step
+        casts: dict[Ref, Ref] = {}
+        for ref, meta in metas.items():
+            if not is_cast(meta, common):
+                continue
+            casts[ref] = self._add(
+                op=aten._to_copy.default, name="aten._to_copy.default", args=(ref,), kwargs={"dtype": common},
+                metas=(Meta((), common),), operand_metas=(meta,), source=step.source, backward=step.backward,
+            )  # fmt: skip
+        if not casts:
+            return step
+        args, kwargs = (replace_refs(tree, lambda ref: casts.get(ref, ref)) for tree in (step.args, dict(step.kwargs)))
+        return dataclasses.replace(step, args=args, kwargs=kwargs)
 
     def _output(self, node: torch.fx.Node) -> None:
         leaves = pytree.tree_leaves(node.args[0], is_leaf=lambda x: x is None)

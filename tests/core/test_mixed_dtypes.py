@@ -146,3 +146,41 @@ def test_nothing_is_differentiated_where_no_output_is_floating(battery):
     assert report.verdict is er.Verdict.COVERED
     assert "no gradients: no output is floating" in report.notes
     assert er.reference(quantize).backward(x, torch.tensor(0.05), ()) == {}
+
+
+BESIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "product": lambda x, s: s * x,
+    "sum": lambda x, s: x + s,
+    "quotient": lambda x, s: s / x,
+    "maximum": torch.maximum,
+    "clamp": lambda x, s: x.clamp(min=s),
+    "where": lambda x, s: torch.where(x > 0, x, s),
+    "comparison": lambda x, s: x > s,
+    "power": lambda x, s: x.abs() ** s,
+    "addcmul": lambda x, s: torch.addcmul(x, x, s),
+    "masked_fill": lambda x, s: x.masked_fill(x > 0, s),
+    "fill": lambda x, s: torch.empty_like(x).fill_(s),
+    "assignment": lambda x, s: x.clone().index_fill(0, torch.tensor([1]), s),
+    "constant": lambda x, s: x + torch.full((), 0.7, dtype=s.dtype),
+}
+
+
+@pytest.mark.parametrize("wide", [torch.float64, torch.float32], ids=str)
+@each_dtype
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_wider_scalar_beside_a_tensor_may_be_rounded_to_its_dtype(name: str, dtype: torch.dtype, wide: torch.dtype):
+    """PyTorch casts it, since it does not widen the result; its own kernels were violated."""
+    if wide == dtype:
+        return
+    x = torch.randn(64, generator=torch.Generator().manual_seed(0)).to(dtype)
+    scalar, function = torch.tensor(0.7001, dtype=wide), BESIDE[name]
+    assert torch.result_type(x, scalar) == dtype
+    result = er.reference(function)(x, scalar)
+    assert result.covers(function(x, scalar)).all()
+    wrong = function(x, scalar * (1 + 2.0 ** -(3 if dtype is torch.bfloat16 else 6)))
+    assert name in ("comparison", "constant") or (result.verdict(wrong) == Element.VIOLATED).any()
+
+
+def test_a_scalar_beside_a_narrower_one_is_not_rounded():
+    result = er.reference(lambda x, s: x * s)(torch.tensor(0.7).bfloat16(), torch.tensor(0.7001))
+    assert not result.covers(torch.tensor(0.7).bfloat16().float() * torch.tensor(0.7001).bfloat16().float()).any()
