@@ -43,11 +43,16 @@ def contract(console: Console, rows: Sequence[BatteryRow], *, brief: bool = Fals
 
 
 def _together(rows: Sequence[BatteryRow]) -> list[BatteryRow]:
-    """Return the rows with those that say little in one: families of values that pass, items that do not apply."""
+    """Return the rows with those that say little in one: families that pass, what does not apply, what was skipped."""
     families = [row for row in rows if row.outcome is Outcome.PASS and row.name.startswith(FAMILY)]
     nothing = [row for row in rows if row.outcome is Outcome.NOT_APPLICABLE]
+    skipped = [row for row in rows if row.outcome is Outcome.SKIPPED]
     found = list(rows)
-    for group, name in ((families, f"{len(families)} families"), (nothing, f"{len(nothing)} items")):
+    for group, name in (
+        (families, f"{len(families)} families"),
+        (nothing, f"{len(nothing)} items"),
+        (skipped, f"{len(skipped)} items"),
+    ):
         if len(group) >= FEWEST:
             place = found.index(group[0]) if group is families else len(found)
             found.insert(place, BatteryRow(name, group[0].outcome, _names(group)))
@@ -56,9 +61,11 @@ def _together(rows: Sequence[BatteryRow]) -> list[BatteryRow]:
 
 
 def _names(rows: Sequence[BatteryRow]) -> str:
-    """Return the names of rows, and what they all found where that is the same."""
+    """Return the names of rows, and what they all found where that is the same; one reason to skip stands for all."""
     same = {row.evidence for row in rows}
     names = ", ".join(row.name.removeprefix(FAMILY) if row.outcome is Outcome.PASS else row.name for row in rows)
+    if rows[0].outcome is Outcome.SKIPPED:
+        return f"{names}: {rows[0].evidence}"
     return f"{names}: {same.pop()} each" if len(same) == 1 else names
 
 

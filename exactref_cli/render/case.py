@@ -44,6 +44,8 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     parts += [f"{count(len(failed), 'battery item')} failed"] * bool(failed)
     if failed and len(set(failed)) <= NAMED:
         parts[-1] += f" ({', '.join(dict.fromkeys(failed))})"
+    skipped = sum(row.outcome is Fate.SKIPPED for report in reports for row in report.battery)
+    parts += [f"{count(skipped, 'battery item')} skipped"] * bool(skipped)
     return "; ".join([*parts, f"{seconds:.1f} s"])
 
 

@@ -1,5 +1,6 @@
 """The battery's table beside a violated tensor tells what was found, and counts the rest."""
 
+import dataclasses
 import io
 
 from exactref_cli.render.battery import contract
@@ -45,6 +46,20 @@ def test_families_that_pass_and_items_that_do_not_apply_are_one_row_each():
     assert "4 families pass a, b, c, d: 12 elements each" in text
     assert "4 items not applicable p, q, r, s" in text
     assert "values_e fail 3 of 12" in text
+
+
+def test_items_that_were_skipped_are_one_row():
+    skipped = [BatteryRow(name, Outcome.SKIPPED, f"taken {n} s") for n, name in enumerate(("p", "q", "values_r", "s"))]
+    text = screen([BatteryRow("vmap", Outcome.PASS, "fine"), *skipped])
+    assert "4 items skipped p, q, values_r, s: taken 0 s" in text
+    assert "taken 1 s" not in text
+
+
+def test_the_summary_counts_what_was_skipped(folder, engine, exactref, reports):
+    skipped = tuple(BatteryRow(name, Outcome.SKIPPED, "taken 1 s") for name in ("vmap", "sizes"))
+    engine(dataclasses.replace(reports.report(reports.row()), battery=skipped))
+    _, out, _ = exactref("gradcheck", "kernels:Square", "--shape", "x=2x3")
+    assert out.splitlines()[-1] == "1 case: 1 covered; 6 of 6 elements covered; 2 battery items skipped; 0.2 s"
 
 
 def test_few_rows_keep_what_they_say():
