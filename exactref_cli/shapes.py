@@ -95,8 +95,12 @@ def find(
     if fallback is not None:
         return fallback
     missing = " ".join(f"--shape {name}=16x32" for name in _missing(parameters, given))
-    raise UsageError(f"no shapes were found for {text} by trial; with the first candidate: {trial.first_error}\n"
-                     f"give them: {missing}")  # fmt: skip
+    remedy = f"give them: {missing}"
+    if trial.device == "cpu" and any(word in trial.first_error.lower() for word in ("cuda", "gpu")):
+        remedy += "; a kernel that needs a GPU is called there with --device cuda"
+    raise UsageError(
+        f"no shapes were found for {text} by trial; with the first candidate: {trial.first_error}\n{remedy}"
+    )
 
 
 def find_with_optional(

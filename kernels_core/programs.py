@@ -72,7 +72,9 @@ class Programs:
         with _named(self.reference.name):
             program = tracing.trace(self.reference.function, self.arguments)
         if not program.outputs:
-            raise TraceError("the reference returned no tensor")
+            raise TraceError(
+                f"the reference {self.reference.name} returned no tensor\nreturn one, or a tuple, list or dict of them"
+            )
         return program
 
     @functools.cached_property
@@ -140,9 +142,10 @@ class Programs:
         """Return the program of the declared backward."""
         if self.reference.declared is None:
             raise InvariantError("no declared backward")
-        return derivatives.trace_declared(
-            self.reference.declared, self.reference.function, self.arguments, self.wrt, self.forward
-        )
+        with _declared(getattr(self.reference.declared, "__name__", "")):
+            return derivatives.trace_declared(
+                self.reference.declared, self.reference.function, self.arguments, self.wrt, self.forward
+            )
 
     @property
     def cotangents(self) -> dict[str, Meta]:
@@ -202,6 +205,21 @@ class Programs:
         if own in self.parts:
             return Meta(tuple(self.parts[own].shape), self.parts[own].dtype)
         return self.forward.output_metas[own.removeprefix("grad_").removeprefix("tangent_")]
+
+
+@contextlib.contextmanager
+def _declared(name: str) -> Iterator[None]:
+    """Let an error of tracing say that it means the declared backward."""
+    try:
+        yield
+    except TraceError as error:
+        fact, cannot, why = str(error).partition("the reference cannot be traced: ")
+        if fact or not cannot:
+            raise
+        raise TraceError(
+            f"the declared backward {name} cannot be traced: {why.splitlines()[0]}\n"
+            "it is f(inputs, outputs, grads), made of PyTorch operations on tensors"
+        ) from error
 
 
 @contextlib.contextmanager

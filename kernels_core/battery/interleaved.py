@@ -108,7 +108,8 @@ def _changed_in_place(subject: Subject) -> Finding:
         judgement.faults[before:] = [f"{text}; {keeper}" for text in judgement.faults[before:]]
     raises = f"autograd raises where {', '.join(stopped)} changed" if stopped else ""
     rest = len(names[:MOST]) - len(stopped)
-    return judgement.finding("; ".join(filter(None, (raises, f"{rest} others are not used again" if rest else ""))))
+    unused = f"{rest} {'other is' if rest == 1 else 'others are'} not used again" if rest else ""
+    return judgement.finding("; ".join(filter(None, (raises, unused))))
 
 
 def _after_a_write(subject: Subject, name: str) -> tuple[Mapping[str, Tensor | None], str]:

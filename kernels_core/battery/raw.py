@@ -26,7 +26,10 @@ def _raw_backward(subject: Subject) -> Finding:
         return not_applicable("no backward of an autograd.Function ran")
     for raw in found:
         _look_at(judgement, raw)
-    return judgement.finding(f"{len(found)} gradients have the shape, dtype and device of their inputs")
+    right = "1 gradient has" if len(found) == 1 else f"{len(found)} gradients have"
+    return judgement.finding(
+        f"{right} the shape, dtype and device of {'its input' if len(found) == 1 else 'their inputs'}"
+    )
 
 
 def _look_at(judgement: Judgement, raw: graph.RawGradient) -> None:

@@ -199,6 +199,8 @@ def _metas(node: torch.fx.Node) -> tuple[Meta | None, ...]:
 
 
 def _hint(op: Any) -> str:
+    if "sparse" in op.name():
+        return "sparse tensors are not supported: name a reference that computes with dense ones"
     if torch.Tag.nondeterministic_seeded in op.tags:
         return "a reference cannot draw random numbers: give the mask or the noise as an input"
     if torch.Tag.data_dependent_output in op.tags or torch.Tag.dynamic_output_shape in op.tags:

@@ -176,6 +176,14 @@ def test_kernel_that_accepts_nothing_is_explained() -> None:
     )
 
 
+def test_kernel_that_asks_for_a_gpu_is_told_of_the_device() -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("this kernel runs on CUDA tensors only")
+
+    with pytest.raises(UsageError, match=r"16x32; a kernel that needs a GPU is called there with --device cuda$"):
+        found(kernel)
+
+
 def test_separate_setup_context_has_no_ctx_among_its_parameters() -> None:
     class Cube(torch.autograd.Function):
         @staticmethod

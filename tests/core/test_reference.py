@@ -75,6 +75,29 @@ def test_exact_is_correctly_rounded():
     assert exact.tolist() == [1e-17, 1e-17]
 
 
+def test_a_declared_backward_that_cannot_be_called_is_named():
+    def softmax_backward(grad):
+        return grad
+
+    declared = reference(lambda x: x.softmax(-1), backward=softmax_backward)
+    with pytest.raises(TraceError, match=r"^the declared backward softmax_backward cannot be traced: TypeError: .*\n"
+                       r"it is f\(inputs, outputs, grads\), made of PyTorch operations on tensors$"):  # fmt: skip
+        declared.backward(torch.randn(2, 3), torch.randn(2, 3))["grad_x"]
+
+
+def test_a_reference_without_a_tensor_is_named():
+    def nothing(x):
+        x * 2
+
+    with pytest.raises(TraceError, match=r"^the reference nothing returned no tensor\nreturn one, or"):
+        reference(nothing)(torch.randn(3))
+
+
+def test_sparse_tensors_in_a_reference_are_refused_as_such():
+    with pytest.raises(TraceError, match=r"_to_sparse.* has no rule .*\nsparse tensors are not supported: "):
+        reference(lambda x: (2 * x).to_sparse())(torch.randn(3))
+
+
 def test_a_declared_backward_with_another_value_is_refused():
     wrong = reference(lambda x: x * x, backward=lambda inputs, outputs, grads: (3 * inputs[0] * grads[0],))
     with pytest.raises(TraceError, match="is not the derivative of the reference"):

@@ -56,7 +56,7 @@ def test_input_kept_on_the_class_is_caught_by_the_first_order() -> None:
 
 def test_autograd_raises_for_what_was_saved_and_this_passes() -> None:
     row = require_left_alone(Sine, "changed_in_place", X)
-    assert row.evidence == "autograd raises where x changed; 1 others are not used again"
+    assert row.evidence == "autograd raises where x changed; 1 other is not used again"
 
 
 def test_values_of_its_own_may_be_kept_on_the_context() -> None:
