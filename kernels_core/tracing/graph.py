@@ -15,6 +15,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch._functorch import config as functorch_config
@@ -83,11 +84,19 @@ def _without_onednn() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _without_saved_tensor_hooks() -> Iterator[None]:
+    """Within this, activation checkpointing is the function that it calls: torch.func takes no hooks."""
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    with mock.patch.multiple(hooks, __enter__=mock.DEFAULT, __exit__=mock.Mock(return_value=None)):
+        yield
+
+
+@contextlib.contextmanager
 def _caller_state_kept() -> Iterator[None]:
     logger = logging.getLogger("torch._subclasses.fake_tensor")  # logs a traceback for what becomes one message here
     before, logger.disabled = logger.disabled, True
     try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), _without_onednn():
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), _without_onednn(), _without_saved_tensor_hooks():
             yield
     finally:
         logger.disabled = before

@@ -1,7 +1,8 @@
-"""Casts that PyTorch makes inside an elementwise operation, of operands without dimensions beside others.
+"""Casts that PyTorch makes inside an elementwise operation, of operands without dimensions and of integers.
 
-Such an operand does not widen the dtype in which the operation computes: a float32 scalar beside a bfloat16 tensor is
-rounded to bfloat16 on the way, or is not (a factor on the CPU). A cast in its place grants the rounding.
+Neither widens the dtype in which the operation computes: a float32 scalar or an int64 tensor beside a bfloat16 tensor
+is rounded to bfloat16 on the way, or is not (a factor on the CPU). A cast in its place grants the rounding. Integers
+beside float32 are the rules' own concern, which read them in the compute format.
 
 Source: PyTorch documentation, torch.result_type; ATen/native/TensorIterator.cpp.
 """
@@ -9,7 +10,7 @@ Source: PyTorch documentation, torch.result_type; ATen/native/TensorIterator.cpp
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -31,10 +32,18 @@ class Operand(Protocol):
         """Format."""
 
 
-def common_dtype(op: Any, operands: Iterable[Operand]) -> torch.dtype | None:
-    """Return the floating dtype to which PyTorch casts operands without dimensions, None where it casts none."""
+def casts(op: Any, operands: Sequence[Operand]) -> list[torch.dtype | None]:
+    """Return the floating dtype to which PyTorch casts each operand, None where it casts none that matters."""
+    common = _common_dtype(op, operands)
+    if common is None:
+        return [None] * len(operands)
+    integers = common.itemsize < 4 and op not in _FILLS
+    return [common if _may_round(operand, common, integers) else None for operand in operands]
+
+
+def _common_dtype(op: Any, operands: Sequence[Operand]) -> torch.dtype | None:
     if op in _FILLS:
-        shaped = list(operands)[:1]
+        shaped = list(operands[:1])
     elif isinstance(op, torch._ops.OpOverload) and torch.Tag.pointwise in op.tags:
         shaped = [operand for operand in operands if len(operand.shape)]
     else:
@@ -43,10 +52,10 @@ def common_dtype(op: Any, operands: Iterable[Operand]) -> torch.dtype | None:
     return functools.reduce(torch.promote_types, dtypes) if dtypes else None
 
 
-def is_cast(operand: Operand, common: torch.dtype) -> bool:
-    """Return True for an operand without dimensions that the dtype cannot hold."""
-    narrow = operand.dtype.is_floating_point and torch.promote_types(operand.dtype, common) != common
-    return narrow and not len(operand.shape)
+def _may_round(operand: Operand, common: torch.dtype, integers: bool) -> bool:
+    if operand.dtype.is_floating_point:
+        return not len(operand.shape) and torch.promote_types(operand.dtype, common) != common
+    return integers and not operand.dtype.is_complex and operand.dtype is not torch.bool
 
 
 def with_casts(op: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,13 +65,11 @@ def with_casts(op: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]
 
     @functools.wraps(decomposition)
     def casting(*args: Any, **kwargs: Any) -> Any:
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        common = common_dtype(op, tensors)
-        if common is None or not any(is_cast(tensor, common) for tensor in tensors):
-            return decomposition(*args, **kwargs)
-        args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda t: t.to(common) if is_cast(t, common) else t, (args, kwargs)
-        )
+        leaves, form = pytree.tree_flatten((args, kwargs))
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        for place, dtype in zip(places, casts(op, [leaves[place] for place in places]), strict=True):
+            leaves[place] = leaves[place] if dtype is None else leaves[place].to(dtype)
+        args, kwargs = pytree.tree_unflatten(leaves, form)
         return decomposition(*args, **kwargs)
 
     return casting

@@ -21,7 +21,7 @@ from kernels_core.rewrites.zero_signs import with_free_zeros
 from kernels_core.rules import registry
 from kernels_core.tracing.graph import VALUE_FREE
 from kernels_core.tracing.late_inputs import LATE_INPUT
-from kernels_core.tracing.promotion import common_dtype, is_cast
+from kernels_core.tracing.promotion import casts
 
 
 def to_program(
@@ -134,7 +134,10 @@ class Translation:
             raise UnsupportedOperation(name, source, _hint(node.target))
         args = torch.fx.node.map_arg(node.args, lambda n: self.refs[n])
         kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.refs[n])
-        place: dict[str, Any] = {"source": source, "backward": self.forward is not None and node.name not in self.forward}
+        place: dict[str, Any] = {
+            "source": source,
+            "backward": self.forward is not None and node.name not in self.forward,
+        }
         step = self._promoted(Step(0, node.target, name, _plain(args), _plain(kwargs), _metas(node), **place))
         self.refs[node] = self._add(
             op=node.target, name=name, args=step.args, kwargs=step.kwargs, metas=step.metas,
@@ -146,21 +149,19 @@ class Translation:
 
     def _promoted(self, step: Step) -> Step:
         """Return the step with the casts that PyTorch makes inside of it as steps of their own (promotion.py)."""
-        metas = dict(zip(step.operands, self._metas_of(step), strict=True))
-        common = common_dtype(step.op, metas.values())
-        if common is None or self.every_operation:
+        if self.every_operation:
             return step
-        casts: dict[Ref, Ref] = {}
-        for ref, meta in metas.items():
-            if not is_cast(meta, common):
+        metas, found = self._metas_of(step), {}
+        for ref, meta, dtype in zip(step.operands, metas, casts(step.op, metas), strict=True):
+            if dtype is None or ref in found:
                 continue
-            casts[ref] = self._add(
-                op=aten._to_copy.default, name="aten._to_copy.default", args=(ref,), kwargs={"dtype": common},
-                metas=(Meta((), common),), operand_metas=(meta,), source=step.source, backward=step.backward,
+            found[ref] = self._add(
+                op=aten._to_copy.default, name="aten._to_copy.default", args=(ref,), kwargs={"dtype": dtype},
+                metas=(Meta(meta.shape, dtype),), operand_metas=(meta,), source=step.source, backward=step.backward,
             )  # fmt: skip
-        if not casts:
+        if not found:
             return step
-        args, kwargs = (replace_refs(tree, lambda ref: casts.get(ref, ref)) for tree in (step.args, dict(step.kwargs)))
+        args, kwargs = (replace_refs(tree, lambda ref: found.get(ref, ref)) for tree in (step.args, dict(step.kwargs)))
         return dataclasses.replace(step, args=args, kwargs=kwargs)
 
     def _output(self, node: torch.fx.Node) -> None:

@@ -181,6 +181,27 @@ def test_a_wider_scalar_beside_a_tensor_may_be_rounded_to_its_dtype(name: str, d
     assert name in ("comparison", "constant") or (result.verdict(wrong) == Element.VIOLATED).any()
 
 
+INTEGERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": lambda x, n: x + n,
+    "product": lambda x, n: x * n,
+    "quotient": lambda x, n: n / (x.abs() + 1),
+    "where": lambda x, n: torch.where(x > 0, x, n),
+    "scalar": lambda x, n: x + n[1],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_beside_a_tensor_may_be_rounded_to_its_dtype(name: str, dtype: torch.dtype):
+    """257 is no bfloat16: PyTorch's own sum with positions was violated."""
+    x = torch.randn(64, generator=torch.Generator().manual_seed(0)).to(dtype)
+    function, step = INTEGERS[name], 257 if dtype is torch.bfloat16 else 37
+    numbers = torch.arange(64) * step
+    result = er.reference(function)(x, numbers)
+    assert result.covers(function(x, numbers)).all()
+    assert (result.verdict(function(x, numbers + step)) == Element.VIOLATED).any()
+
+
 def test_a_scalar_beside_a_narrower_one_is_not_rounded():
     result = er.reference(lambda x, s: x * s)(torch.tensor(0.7).bfloat16(), torch.tensor(0.7001))
     assert not result.covers(torch.tensor(0.7).bfloat16().float() * torch.tensor(0.7001).bfloat16().float()).any()

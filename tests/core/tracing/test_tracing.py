@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+import exactref as er
 from kernels_core.errors import TraceError, UnsupportedOperation
 from kernels_core.reference import Check, reference
 from kernels_core.tracing import trace as tracing
@@ -122,3 +123,15 @@ def test_attention_inside_of_multi_head_attention_is_taken_apart():
     leaf = x.clone().requires_grad_()
     net(leaf, leaf, leaf, need_weights=False)[0].sum().backward()
     assert result.covers(leaf.grad).all()
+
+
+@pytest.mark.parametrize("preserve", [True, False])
+def test_checkpointing_in_a_reference_is_the_function_itself(preserve: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda a: torch.tanh(a @ w), x, use_reentrant=False, preserve_rng_state=preserve) * 2
+
+    x, w = torch.randn(4, 5), torch.randn(5, 3)
+    assert er.check(lambda x, w: 2 * torch.tanh(x @ w), (x, w), reference=reference).verdict == er.Verdict.COVERED
+    assert er.check(reference, (x, w), reference=reference).verdict == er.Verdict.COVERED
