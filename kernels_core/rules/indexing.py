@@ -41,9 +41,10 @@ def _read(*indices: int, scalar: int | None = None) -> Any:
 def _hidden(value: Enclosure, name: str, args: Any, unsure: list[Tensor]) -> Enclosure:
     """Return the enclosure where places are unsure: along the dimension for gather, unknown otherwise."""
     if name != "aten.gather.default" or not value.floating:
+        doubt = _doubt(name, args, unsure[0]).expand(value.shape)
         if value.floating:
-            return Enclosure(value.mid, torch.full_like(value.mid, torch.inf))
-        return Enclosure(value.mid, None, torch.ones_like(value.mid, dtype=torch.bool))
+            return Enclosure(value.mid, torch.where(doubt, torch.inf, value.bound_or_zero()))
+        return Enclosure(value.mid, None, doubt if value.unsure is None else doubt | value.unsure)
     source, dim, index = args[:3]
     b = source.bound_or_zero()
     box = tuple(slice(None) if d == dim % max(1, index.mid.dim()) else slice(n) for d, n in enumerate(index.shape))
@@ -53,6 +54,26 @@ def _hidden(value: Enclosure, name: str, args: Any, unsure: list[Tensor]) -> Enc
     return Enclosure(
         value.mid, torch.where(unsure[0], torch.where(reach.isnan(), torch.inf, reach), value.bound_or_zero())
     )
+
+
+def _doubt(name: str, args: Any, unsure: Tensor) -> Tensor:
+    """Return which elements are read at an unsure place: all of them, where it is not one index of integers."""
+    everywhere = unsure.new_ones(())
+    if name == "aten.gather.default":
+        return unsure.expand(args[2].shape)
+    if name == "aten.embedding.default":
+        source, dim, index = args[0], 0, args[1]
+    elif name == "aten.index_select.default" and args[0].mid.dim() and args[2].mid.dim():
+        source, dim, index = args[0], args[1] % args[0].mid.dim(), args[2]
+    elif name in ("aten.index.Tensor", "aten._unsafe_index.Tensor"):
+        given = [(dim, index) for dim, index in enumerate(args[1]) if isinstance(index, Enclosure)]
+        if len(given) > 1 or given[0][1].mid.dtype is torch.bool:
+            return everywhere
+        source, (dim, index) = args[0], given[0]
+    else:
+        return everywhere
+    behind = len(source.shape) - dim - 1
+    return unsure.expand(index.shape).reshape(*index.shape, *(1 for _ in range(behind)))
 
 
 def _strides(shape: Any) -> list[int]:

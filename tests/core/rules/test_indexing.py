@@ -69,3 +69,31 @@ def test_unequal_values_for_one_place_leave_it_unconstrained() -> None:
 def test_a_contribution_that_is_lost_is_violated() -> None:
     result = reference(lambda x, y: x.index_add(0, ROWS, y))(X, Y)
     assert bool((result.verdict(X.index_copy(0, ROWS, X[ROWS] + Y))[2] == Element.VIOLATED).all())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda order, v: v[order],
+        lambda order, v: v.index_select(0, order),
+        lambda order, v: v.T[:, order],
+        lambda order, v: v.T[None][:, :, order.reshape(2, 3)],
+        lambda order, v: torch.nn.functional.embedding(order, v),
+        lambda order, v: torch.arange(6)[order],
+        lambda order, v: torch.arange(6).gather(0, order),
+    ],
+)
+def test_what_is_read_at_a_certain_place_is_decided_beside_one_in_doubt(read: Any) -> None:
+    """One tie among sorted values left everything that was read in their order unconstrained."""
+    x = torch.tensor([1.0, 0.5, 0.5, 0.25, 0.125, 0.0])
+    values = torch.arange(1.0, 13.0).reshape(6, 2)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return read((x / 3 * 3).argsort(), values)
+
+    result = reference(function)(x)
+    found = result.verdict(function(x))
+    assert int((found == Element.UNCONSTRAINED).sum()) * 3 == found.numel()
+    assert int((found == Element.COVERED).sum()) * 3 == 2 * found.numel()
+    wrong = result.verdict(function(x) + 1)
+    assert int((wrong == Element.VIOLATED).sum()) * 3 == 2 * found.numel()
