@@ -17,6 +17,7 @@ from kernels_core.rewrites.determinant import with_determinants
 from kernels_core.rewrites.extremum_masks import with_extremum_weights
 from kernels_core.rewrites.relu_masks import with_relu_arguments
 from kernels_core.rewrites.reused_factors import with_systems
+from kernels_core.rewrites.scattered_extrema import with_attained_extrema
 from kernels_core.rewrites.zero_signs import with_free_zeros
 from kernels_core.rules import registry
 from kernels_core.tracing.graph import VALUE_FREE
@@ -44,7 +45,7 @@ def to_program(
         TraceError: an operation has no rule, or works on what is no tensor.
     """
     program = without_dead_steps(Translation(graph, inputs, names, sources, forward).program())
-    program = with_determinants(with_relu_arguments(with_extremum_weights(program)))
+    program = with_determinants(with_relu_arguments(with_attained_extrema(with_extremum_weights(program))))
     program = with_free_zeros(with_accumulations(with_systems(program)))
     return dataclasses.replace(program, value_free=graph.meta.get(VALUE_FREE, False))
 
