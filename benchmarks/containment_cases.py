@@ -167,7 +167,8 @@ WITHOUT: Mapping[str, str] = {
         "memory without values",
     ),
     **dict.fromkeys(
-        ("aten._unique.default", "aten._unique2.default"), "which values are equal is the filter's to say"
+        ("aten._unique.default", "aten._unique2.default", "aten.nonzero.default", "exactref.attained"),
+        "which values are equal, to zero or to an extremum, is the filter's to say",
     ),
     **dict.fromkeys(
         (
