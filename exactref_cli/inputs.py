@@ -146,6 +146,9 @@ def from_function(make: Callable[..., Any], seed: int, device: str = "cpu", dtyp
         raise TargetError(f"{name} raised", user_frames(error)) from error
     if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
         raise TargetError(f"{name} returned a {type(made).__name__}: wanted a dict of tensors and values by name")
+    for key, value in named_tensors(made).items():
+        if value.is_meta:
+            raise TargetError(f"{name} returned a tensor without elements for {key}: wanted one that holds values")
     wrt = tuple(key for key, value in named_tensors(made).items() if value.requires_grad)
     placed = {k: pytree.tree_map(lambda leaf: _placed(leaf, device, dtype), value) for k, value in made.items()}
     return Drawn(placed, wrt or None)

@@ -46,6 +46,11 @@ class Programs:
             if tensor.is_meta or tensor.dtype is torch.complex32:
                 kind = "meta" if tensor.is_meta else str(tensor.dtype).removeprefix("torch.")
                 raise UsageError(f"{name}: {kind} tensors are not supported\ngive others")
+            if tensor.layout is not torch.strided:
+                raise UsageError(
+                    f"{name}: sparse tensors are not supported\n"
+                    "give values and indices as inputs of a function that makes one of them"
+                )
         self.asked = self._differentiated(wrt)
 
     @functools.cached_property
@@ -72,9 +77,9 @@ class Programs:
         with _named(self.reference.name):
             program = tracing.trace(self.reference.function, self.arguments)
         if not program.outputs:
-            raise TraceError(
-                f"the reference {self.reference.name} returned no tensor\nreturn one, or a tuple, list or dict of them"
-            )
+            given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+            remedy = "return one, or a tuple, list or dict of them" if self.tensors else f"none was given: {given}"
+            raise TraceError(f"the reference {self.reference.name} returned no tensor\n{remedy}")
         return program
 
     @functools.cached_property

@@ -220,5 +220,5 @@ def _untraceable(error: Exception) -> str:
         )
     return (
         f"the reference cannot be traced: {described(error).splitlines()[0]}\n"
-        "a reference is made of PyTorch operations on tensors; for a Triton, C++ or numpy kernel name a reference"
+        "give inputs that it takes; it is made of PyTorch operations, for a Triton, C++ or numpy kernel name another"
     )

@@ -84,6 +84,14 @@ def test_own_inputs_are_all_differentiated_where_nothing_is_said() -> None:
     assert from_function(lambda generator: {"x": torch.ones(2)}, seed=0).wrt is None
 
 
+def test_inputs_without_elements_are_refused() -> None:
+    def make(generator: torch.Generator) -> dict[str, torch.Tensor]:
+        return {"x": torch.empty(3, device="meta")}
+
+    with pytest.raises(TargetError, match=r"^make returned a tensor without elements for x: wanted one"):
+        from_function(make, 0)
+
+
 def test_own_inputs_that_raise_show_the_frames_of_the_user() -> None:
     def make(generator: torch.Generator) -> dict[str, Any]:
         raise KeyError("rows")

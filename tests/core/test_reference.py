@@ -93,6 +93,16 @@ def test_a_reference_without_a_tensor_is_named():
         reference(nothing)(torch.randn(3))
 
 
+def test_inputs_that_are_no_tensors_are_named_where_nothing_comes_back():
+    with pytest.raises(TraceError, match=r"^the reference <lambda> returned no tensor\nnone was given: x='normall'$"):
+        reference(lambda x: x * 2)("normall")
+
+
+def test_sparse_inputs_are_refused():
+    with pytest.raises(UsageError, match=r"^x: sparse tensors are not supported\ngive values and indices as inputs"):
+        reference(lambda x: x.to_dense())(torch.eye(3).to_sparse())
+
+
 def test_sparse_tensors_in_a_reference_are_refused_as_such():
     with pytest.raises(TraceError, match=r"_to_sparse.* has no rule .*\nsparse tensors are not supported: "):
         reference(lambda x: (2 * x).to_sparse())(torch.randn(3))

@@ -135,7 +135,7 @@ def test_an_untraceable_reference_is_named_with_its_line() -> None:
         TraceError, match=r"^the reference scaled takes a floating value out of PyTorch \(.item at .*:\d+\)"
     ):
         check(lambda x: x, (X,), reference=scaled)
-    with pytest.raises(TraceError, match=r"^the reference <lambda> cannot be traced: ValueError: rows"):
+    with pytest.raises(TraceError, match=r"^the reference <lambda> cannot be traced: ValueError: rows\ngive inputs"):
         check(lambda x: x, (X,), reference=lambda x: _raise("rows"))
 
 
