@@ -36,6 +36,7 @@ ORDER = (
     ("forward", True, KINDS),
 )
 MOST_KEYS = 16  # of a dict whose keys are found by trial
+_OF_A_GPU = ("cuda", "gpu", "active drivers")  # words of errors of kernels that are called without one
 
 Kernel = Callable[..., Any]
 
@@ -96,8 +97,9 @@ def find(
         return fallback
     missing = " ".join(f"--shape {name}=16x32" for name in _missing(parameters, given))
     remedy = f"give them: {missing}"
-    if trial.device == "cpu" and any(word in trial.first_error.lower() for word in ("cuda", "gpu")):
+    if trial.device == "cpu" and any(word in trial.first_error.lower() for word in _OF_A_GPU):
         remedy += "; a kernel that needs a GPU is called there with --device cuda"
+        remedy += ", one in Triton without one where TRITON_INTERPRET=1 is set" if "driver" in trial.first_error else ""
     raise UsageError(
         f"no shapes were found for {text} by trial; with the first candidate: {trial.first_error}\n{remedy}"
     )

@@ -37,7 +37,9 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     reports = [outcome.report for outcome in outcomes if outcome.report is not None]
     rows = [row for report in reports for row in report.tensors]
     covered, elements = sum(row.covered for row in rows), sum(row.elements for row in rows)
-    found = ", ".join(f"{number} {word}" for word, number in words.items())
+    found = ", ".join(
+        count(number, word) if word.endswith("error") else f"{number} {word}" for word, number in words.items()
+    )
     seconds = sum(report.seconds for report in reports)
     failed = [row.name for report in reports for row in report.battery if row.outcome is Fate.FAIL]
     parts = [f"{count(len(outcomes), 'case')}: {found}", f"{covered} of {count(elements, 'element')} covered"]

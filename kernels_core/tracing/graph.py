@@ -213,10 +213,10 @@ def require_callable(function: Callable[..., Any], arguments: Arguments) -> None
 
 
 def _untraceable(error: Exception) -> str:
-    if "mutating a non-functional tensor" in str(error):
+    if any(words in str(error) for words in ("mutating a non-functional tensor", "would mutate a captured Tensor")):
         return (
             "the reference cannot be traced: it writes to a tensor that is none of its inputs\n"
-            "give the tensor as an input, or write to a copy of it"
+            "give it as an input, or write to a copy of it; for a kernel that does so name a reference that does not"
         )
     return (
         f"the reference cannot be traced: {described(error).splitlines()[0]}\n"

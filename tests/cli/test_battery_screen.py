@@ -2,8 +2,10 @@
 
 import dataclasses
 import io
+import types
 
 from exactref_cli.render.battery import contract
+from exactref_cli.render.case import summary
 from exactref_cli.render.console import on
 from kernels_core.report import BatteryRow, Outcome
 
@@ -60,6 +62,11 @@ def test_the_summary_counts_what_was_skipped(folder, engine, exactref, reports):
     engine(dataclasses.replace(reports.report(reports.row()), battery=skipped))
     _, out, _ = exactref("gradcheck", "kernels:Square", "--shape", "x=2x3")
     assert out.splitlines()[-1] == "1 case: 1 covered; 6 of 6 elements covered; 2 battery items skipped; 0.2 s"
+
+
+def test_the_summary_counts_errors_in_the_plural():
+    errors = [types.SimpleNamespace(words=word, report=None) for word in ("error", "error", "internal error")]
+    assert summary(errors).startswith("3 cases: 2 errors, 1 internal error; ")
 
 
 def test_few_rows_keep_what_they_say():

@@ -176,11 +176,21 @@ def test_kernel_that_accepts_nothing_is_explained() -> None:
     )
 
 
-def test_kernel_that_asks_for_a_gpu_is_told_of_the_device() -> None:
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("this kernel runs on CUDA tensors only", "with --device cuda"),
+        (
+            "0 active drivers ([]). There should only be one.",
+            "one in Triton without one where TRITON_INTERPRET=1 is set",
+        ),
+    ],
+)
+def test_kernel_that_asks_for_a_gpu_is_told_of_the_device(message: str, remedy: str) -> None:
     def kernel(x: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("this kernel runs on CUDA tensors only")
+        raise RuntimeError(message)
 
-    with pytest.raises(UsageError, match=r"16x32; a kernel that needs a GPU is called there with --device cuda$"):
+    with pytest.raises(UsageError, match=rf"16x32; a kernel that needs a GPU is called there .*{remedy}$"):
         found(kernel)
 
 

@@ -93,6 +93,21 @@ def test_a_reference_without_a_tensor_is_named():
         reference(nothing)(torch.randn(3))
 
 
+@pytest.mark.parametrize("differentiated", [False, True])
+def test_a_reference_that_writes_to_a_tensor_of_its_own_is_told_so(differentiated):
+    state = torch.zeros(3)
+
+    def counts(x):
+        return state.copy_(x.detach()) * 0 + x
+
+    with pytest.raises(
+        TraceError, match=r"counts cannot be traced: it writes to a tensor that is none of its inputs\n"
+    ):
+        reference(counts).backward(torch.randn(3), torch.randn(3)) if differentiated else reference(counts)(
+            torch.randn(3)
+        )
+
+
 def test_inputs_that_are_no_tensors_are_named_where_nothing_comes_back():
     with pytest.raises(TraceError, match=r"^the reference <lambda> returned no tensor\nnone was given: x='normall'$"):
         reference(lambda x: x * 2)("normall")
