@@ -35,7 +35,7 @@ def attained(
     candidate, rivals = _candidates(own, base, index.mid, **settings)
     settled = (~candidate | (rivals == 1)) & own.mid.isfinite()
     value = torch.where(settled, candidate, found.mid)
-    return Enclosure(value, found.bound, found.unsure & ~settled)
+    return Enclosure(value, None, found.unsure & ~settled)
 
 
 def _candidates(
