@@ -15,6 +15,7 @@ from exactref_cli.render.table import plain as table_of
 from kernels_core.doctor import Measurement
 
 _DISPENSABLE = ("tried", "where")  # what a narrow terminal goes without, in this order
+INDENT = 2
 _NUMBERS = ("worst", "limit", "tried")
 
 
@@ -24,7 +25,10 @@ def show(console: Console, found: Sequence[Measurement]) -> None:
     for name in _DISPENSABLE:
         if needs(console, _table(found, columns)) > room(console):
             columns.remove(name)
-    put(console, _table(found, columns))
+    table = _table(found, columns)
+    if needs(console, table) > room(console):  # the words of an assumption go on below
+        table.columns[0].no_wrap, table.width = False, room(console) - INDENT
+    put(console, table, INDENT)
     console.print()
     for one in (one for one in found if not one.holds):
         worst = _number(one, one.worst)

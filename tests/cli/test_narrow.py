@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exactref_cli.render import case, console
+from exactref_cli.render import case, console, doctor
 from exactref_cli.render.console import on
 from exactref_cli.run import Case, Outcome
+from kernels_core.doctor import Measurement
 
 NARROW = """\
 square: violated
@@ -65,3 +66,18 @@ def test_long_text_is_folded_at_words_on_a_terminal_and_whole_in_a_file(monkeypa
     assert max(map(len, lines)) <= 80
     assert all(line.startswith("    ") for line in lines[1:])
     assert " ".join(line.strip() for line in lines) == text
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_what_the_doctor_measured_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    name = "a product is rounded before it is added to, no FMA: " + "further words " * 2
+    found = [
+        Measurement("arithmetic", name, 0.0, 0.0, "", "main thread", 5),
+        Measurement("function", "exp", 12.25, 4.5, "ulp", "19.5", 2100),
+    ]
+    monkeypatch.setattr("exactref_cli.render.doctor.room", lambda console: columns)
+    stream = io.StringIO()
+    doctor.show(on(stream), found)
+    table, _, _ = stream.getvalue().partition("\n\n")
+    assert max(map(len, table.splitlines())) <= columns
+    assert name.split() == [word for word in table.split() if word in name.split()]
