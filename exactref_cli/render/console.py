@@ -41,10 +41,10 @@ def needs(console: Console, shown: RenderableType, indent: int = 2) -> int:
     return indent + console.measure(shown).maximum
 
 
-def put(console: Console, shown: RenderableType, indent: int = 2) -> None:
-    """Print something as wide as it wants to be, indented and without spaces at the ends of lines."""
+def put(console: Console, shown: RenderableType, indent: int = 2, *, width: int | None = None) -> None:
+    """Print something as wide as it wants to be, or `width`, indented and without spaces at the ends of lines."""
     with console.capture() as capture:
-        console.print(shown, soft_wrap=False)
+        console.print(shown, soft_wrap=False, width=width)
     for line in capture.get().splitlines():
         console.file.write((" " * indent + line).rstrip() + "\n")
 

@@ -10,7 +10,7 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.text import Text
 
-from exactref_cli.render.console import count, put
+from exactref_cli.render.console import count, put, room
 from exactref_cli.render.table import plain
 
 Listing = Mapping[str, Sequence[Mapping[str, str]]]
@@ -23,11 +23,13 @@ def show(console: Console, listing: Listing) -> None:
         table.columns[-1].no_wrap = False
         for entry in listing[kind]:
             table.add_row(*entry.values())
-        put(console, table, 0)
+        put(console, table, 0, width=room(console))
         console.print()
     operations = [entry["operation"] for entry in listing["operations"]]
     console.print(Text(f"{count(len(operations), 'operation')} with rules"), style="bold")
-    put(console, Columns([Text(name) for name in operations], padding=(0, 2), column_first=True), 0)
+    put(
+        console, Columns([Text(name) for name in operations], padding=(0, 2), column_first=True), 0, width=room(console)
+    )
 
 
 def as_json(listing: Listing) -> str:

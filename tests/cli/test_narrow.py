@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from exactref_cli.render import case, console, doctor
+from exactref_cli.render import case, console, doctor, listing
 from exactref_cli.render.console import on
 from exactref_cli.run import Case, Outcome
 from kernels_core.doctor import Measurement
@@ -81,3 +81,13 @@ def test_what_the_doctor_measured_fits_the_terminal(monkeypatch: pytest.MonkeyPa
     table, _, _ = stream.getvalue().partition("\n\n")
     assert max(map(len, table.splitlines())) <= columns
     assert name.split() == [word for word in table.split() if word in name.split()]
+
+
+def test_what_is_listed_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exactref_cli.render.listing.room", lambda console: 80)
+    rows = [{"name": "exactref:layer_norm", "arguments": "input, weight=None, " * 6}]
+    operations = [{"operation": f"aten._adaptive_avg_pool{n}d_backward.default"} for n in range(9)]
+    stream = io.StringIO()
+    listing.show(on(stream), {"references": rows, "profiles": rows, "operations": operations})
+    assert max(map(len, stream.getvalue().splitlines())) <= 80
+    assert all(entry["operation"] in stream.getvalue() for entry in operations)
