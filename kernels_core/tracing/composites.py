@@ -8,7 +8,9 @@ at the end. The real-number meaning is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -60,7 +62,6 @@ def _tensor_split(input: torch.Tensor, split: Any, dim: int = 0) -> Any:
 # A function of torch.nn.functional is intercepted as a whole: what it calls inside is not (but see below).
 COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     F.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
-    F.mish: mish,
     F.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
     F.group_norm: group_norm,
@@ -85,6 +86,21 @@ COMPOSITES: Mapping[Any, Callable[..., Any]] = {
     torch.tensor_split: _tensor_split,
     torch.Tensor.tensor_split: _tensor_split,
 }
+
+# Functions that PyTorch differentiates by another formula again than once, with roundings of its own in 16 bit, which
+# kernels of later orders are granted: these are taken apart in the first order alone.
+FIRST_ORDER: Mapping[Any, Callable[..., Any]] = {F.mish: mish}
+_LATER_ORDER = contextvars.ContextVar("_LATER_ORDER", default=False)
+
+
+@contextlib.contextmanager
+def later_order() -> Iterator[None]:
+    """Within this, tangents and gradients of gradients are traced."""
+    token = _LATER_ORDER.set(True)
+    try:
+        yield
+    finally:
+        _LATER_ORDER.reset(token)
 
 
 # What takes a floating value out of the program. Its rounded value would become an exact constant of the reference.
@@ -144,4 +160,5 @@ def _replacement(func: Any) -> Callable[..., Any]:
         return _multi_head_attention
     if isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return python_of_operator(func) or func
-    return COMPOSITES.get(func, func)
+    first = func if _LATER_ORDER.get() else FIRST_ORDER.get(func, func)
+    return COMPOSITES.get(func, first)

@@ -21,6 +21,7 @@ from kernels_core.rewrites.factored import with_factored
 from kernels_core.rewrites.repeated_casts import with_repeated_casts
 from kernels_core.tracing.arguments import Arguments, cotangent_name
 from kernels_core.tracing.complex_parts import names_of_parts, together, values_apart
+from kernels_core.tracing.composites import later_order
 from kernels_core.tracing.declared_backward import trace_declared
 from kernels_core.tracing.primal import Primal, titled
 
@@ -213,7 +214,8 @@ def _by_either_route(
             reason = reason or TraceError(f"{own[0]} cannot be differentiated again")
             continue
         try:
-            return trace(dataclasses.replace(traced, flat=flat))
+            with later_order():
+                return trace(dataclasses.replace(traced, flat=flat))
         except UnsupportedOperation:
             raise
         except TraceError as error:
