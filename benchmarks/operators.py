@@ -41,7 +41,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.operator_log import ORDER, Entry, append, line, read_log, summary
 from benchmarks.operator_orders import ORDERS, NotApplicableError
 from benchmarks.rounded_once import NARROW, count_verdicts, rounded_once
-from kernels_core.errors import TraceError, UnsupportedOperation
+from kernels_core.errors import TraceError, UnsupportedOperation, UsageError
 from kernels_core.exact.tier import Budget
 from kernels_core.kernel.call import KernelRaisedError
 from kernels_core.reference import Check, reference
@@ -172,7 +172,11 @@ def _judge_sample(op: Any, sample: Any, order: str) -> tuple[str, str]:
     except UnsupportedOperation as error:
         return ("random" if "random" in str(error) else "unsupported"), error.operation
     except TraceError as error:
-        return "untraceable", str(error).splitlines()[0]
+        return ("random" if "random" in str(error) else "untraceable"), str(error).splitlines()[0]
+    except UsageError as error:
+        if "sparse" not in str(error):
+            raise
+        return "unsupported", str(error).splitlines()[0]
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         ours = [f for f in traceback.extract_tb(error.__traceback__) if "kernels_core" in f.filename]

@@ -118,8 +118,9 @@ def _terms(step: Any) -> int:
 
 def _weighted(value: Tensor, weight: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     """Return the sum of value weight over the leading dimensions `dims`, weight being one number for each row."""
-    found = torch.mv(value.reshape(weight.numel(), -1).t(), weight.reshape(-1))
-    return found.reshape(*[1] * len(dims) * keepdim, *value.shape[len(dims) :])
+    kept = value.shape[len(dims) :]
+    found = torch.mv(value.reshape(weight.numel(), kept.numel()).t(), weight.reshape(-1))
+    return found.reshape(*[1] * len(dims) * keepdim, *kept)
 
 
 FAMILY = Family()

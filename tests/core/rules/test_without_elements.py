@@ -20,6 +20,9 @@ NONE = torch.zeros(0, dtype=torch.long)
 # What PyTorch makes of nothing, right in value and shape.
 EAGER: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "batch_norm of a vector": (lambda x: F.batch_norm(x, torch.zeros(0), torch.ones(0)), ((0,),)),
+    "layer_norm of no rows, with weights": (lambda x, w, b: F.layer_norm(x, (3,), w, b), ((0, 3), (3,), (3,))),
+    "layer_norm of no columns, with weights": (lambda x, w, b: F.layer_norm(x, (0,), w, b), ((2, 0), (0,), (0,))),
+    "rms_norm of no rows, with weights": (lambda x, w: F.rms_norm(x, (3,), w), ((0, 2, 3), (3,))),
     "group_norm": (lambda x: F.group_norm(x, 2), ((0, 6, 3),)),
     "qr of no rows": (torch.linalg.qr, ((0, 5),)),
     "qr of no columns": (torch.linalg.qr, ((5, 0),)),
