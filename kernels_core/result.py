@@ -91,6 +91,8 @@ class Result:
         actual = actual.to(self.enclosure.mid.device)
         verdict = decide(actual, self.enclosure, self.rad, self.source, self.budget, figures)
         accepted = torch.from_numpy(np.zeros(verdict.shape, dtype=bool))
+        if self.kinks is None and self.at_nan is None:
+            return verdict, accepted
         if self.kinks is not None:
             accepted = self._decided(actual, self.kinks) == Element.COVERED
         if self.at_nan is not None:

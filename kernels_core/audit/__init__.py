@@ -94,13 +94,13 @@ def audit(
     known = {name: sample for name, sample in samples.items() if name in shown_by}
     stored = for_each(known, lambda name: stored_in(known[name], shown_by[name], check.profile.accumulate))
     formats = _fingerprints(check, program, inputs, {n: samples[n] for n, p in found.items() if _recognisable(p)})
-    if doubtful := _doubtful(samples, found):
-        shown |= _measured(doubtful, _native(check, _only(check, program, doubtful), inputs))
-        found |= {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in doubtful.items()}
-    beside = check.joint_beside if joint else check.forward_beside
-    if beside is not None and (doubtful := _doubtful(samples, found)):
-        there = _measured(doubtful, _native(check, _only(check, beside, doubtful), inputs))
-        shown |= {name: shown.get(name, Measures()).largest(measures) for name, measures in there.items()}
+    for form in (program, check.joint_beside if joint else check.forward_beside):
+        if form is None or not (doubtful := _doubtful(samples, found)):
+            break
+        there = _measured(doubtful, _native(check, _only(check, form, doubtful), inputs))
+        if form is not program:  # of which a part was measured before
+            there = {name: shown.get(name, Measures()).largest(measures) for name, measures in there.items()}
+        shown |= there
         found |= {name: _precision(sample, shown.get(name, Measures()), None) for name, sample in doubtful.items()}
     before = _before_the_last_rounding(check, program, inputs, samples)
     settled = {name for name, lost in before.items() if lost > SUSPECT_BITS}

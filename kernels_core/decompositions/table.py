@@ -20,10 +20,6 @@ Tensor = torch.Tensor
 aten = torch.ops.aten
 
 
-def _shrink_backward(grad: Tensor, input: Tensor, lambd: float) -> Tensor:
-    return torch.where((input >= -lambd) & (input <= lambd), 0.0, grad)
-
-
 def _rrelu(
     self: Tensor,
     noise: Tensor,
@@ -117,8 +113,6 @@ MORE: Mapping[Any, Callable[..., Any]] = {
     **INTERPOLATIONS,
     **LOSSES,
     **REFLECTIONS,
-    aten.hardshrink_backward.default: _shrink_backward,
-    aten.softshrink_backward.default: _shrink_backward,
     aten.rrelu_with_noise_functional.default: _rrelu,
     aten._new_zeros_with_same_feature_meta.default: _new_zeros_like,
     aten.glu_jvp.default: _glu_jvp,
