@@ -74,6 +74,13 @@ def exactly(value: torch.Tensor) -> Enclosure:
     return Enclosure(value.to(torch.float64) if value.is_floating_point() else value)
 
 
+def nothing_known(value: torch.Tensor) -> Enclosure:
+    """Return the enclosure of a tensor of which the shape and dtype alone are known."""
+    if value.is_floating_point():
+        return Enclosure(value, torch.full_like(value, torch.inf))
+    return Enclosure(value, None, torch.ones_like(value, dtype=torch.bool))
+
+
 def all_finite(tensor: torch.Tensor) -> bool:
     """Return True where no element is infinite or NaN, in one pass (a finite overflow of the sum counts as not)."""
     return math.isfinite(float(tensor.sum())) if tensor.numel() else True

@@ -21,7 +21,6 @@ from kernels_core.enclosure import Enclosure, hull
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
 from kernels_core.rules.activations import (
-    OWN,
     TINY,
     accuracy,
     beta_error,
@@ -32,10 +31,10 @@ from kernels_core.rules.activations import (
     silu_second,
 )
 from kernels_core.rules.comparisons import compared
-from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.cones import elementwise, elementwise_exact
 from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
-from kernels_core.rules.slopes import argument, grown
+from kernels_core.rules.slopes import OWN, argument, grown
 
 Tensor = torch.Tensor
 
@@ -233,20 +232,16 @@ def _log_sigmoid_tiles(step: Any) -> int:
     return len(step.shape) if step.operand_metas[-1].shape == step.shape else 0
 
 
-def _rule(name: str, bound: Any, exact: Any, **flags: Any) -> Rule:
-    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles, **flags)
-
-
 FAMILY = Family()
 FAMILY.add(
-    _rule("gelu_backward.default", gelu_backward, _gelu_backward_exact),
-    _rule("silu_backward.default", silu_backward, _silu_backward_exact),
-    _rule("sigmoid_backward.default", sigmoid_backward, lambda n, g, y: g * y * (1 - y)),
-    _rule("tanh_backward.default", tanh_backward, lambda n, g, y: g * (1 - y * y)),
-    _rule("softplus_backward.default", softplus_backward, _softplus_backward_exact),
+    elementwise("gelu_backward.default", gelu_backward, _gelu_backward_exact),
+    elementwise("silu_backward.default", silu_backward, _silu_backward_exact),
+    elementwise("sigmoid_backward.default", sigmoid_backward, lambda n, g, y: g * y * (1 - y)),
+    elementwise("tanh_backward.default", tanh_backward, lambda n, g, y: g * (1 - y * y)),
+    elementwise("softplus_backward.default", softplus_backward, _softplus_backward_exact),
     Rule("aten.log_sigmoid_backward.default", log_sigmoid_backward, _log_sigmoid_cone,
          elementwise_exact(lambda n, g, x, _: n.ball(lambda p, q: p * _sigmoid(-q), g, x)), _log_sigmoid_tiles),
-    _rule("threshold_backward.default", threshold_backward, _threshold_exact, classed=True),
-    _rule("softshrink_backward.default", shrink_backward, _shrink_exact, classed=True),
-    _rule("hardshrink_backward.default", shrink_backward, _shrink_exact, classed=True),
+    elementwise("threshold_backward.default", threshold_backward, _threshold_exact, classed=True),
+    elementwise("softshrink_backward.default", shrink_backward, _shrink_exact, classed=True),
+    elementwise("hardshrink_backward.default", shrink_backward, _shrink_exact, classed=True),
 )  # fmt: skip

@@ -21,15 +21,14 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
-from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.cones import elementwise
 from kernels_core.rules.operands import constant_rounding, parts
 from kernels_core.rules.record import Family, Rule
-from kernels_core.rules.slopes import argument, grown
+from kernels_core.rules.slopes import OWN, argument, grown
 
 Tensor = torch.Tensor
 
-OWN = 1 + 2.0**-44  # the float64 error of a slope formula of a few operations and functions of 4 ulp
-TINY = 2.0**-50  # and its absolute error, where it cancels
+TINY = 2.0**-50  # the absolute error of a slope formula in float64, where it cancels
 
 
 def accuracy(local: Local, function: str) -> float:
@@ -180,10 +179,6 @@ def _softplus_exact(n: Numbers, a: Any, beta: Any = 1, threshold: Any = 20) -> A
     return n.ball(one, a, beta, threshold)
 
 
-def _rule(name: str, bound: Any, exact: Any) -> Rule:
-    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles)
-
-
 def _log_sigmoid_tiles(step: Any) -> int:
     return len(step.shape) if _keeps_buffer(step) else 0
 
@@ -194,8 +189,8 @@ def _log_sigmoid_cone(call: Any) -> list[np.ndarray]:
 
 FAMILY = Family()
 FAMILY.add(
-    _rule("gelu.default", gelu, gelu_exact),
-    _rule("silu.default", silu, lambda n, a: n.ball(lambda x: x / (1 + (-x).exp()), a)),
-    _rule("softplus.default", softplus, _softplus_exact),
+    elementwise("gelu.default", gelu, gelu_exact),
+    elementwise("silu.default", silu, lambda n, a: n.ball(lambda x: x / (1 + (-x).exp()), a)),
+    elementwise("softplus.default", softplus, _softplus_exact),
     Rule("aten.log_sigmoid_forward.default", log_sigmoid, _log_sigmoid_cone, _log_sigmoid_exact, _log_sigmoid_tiles),
 )

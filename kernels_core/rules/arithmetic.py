@@ -21,7 +21,7 @@ from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.formats import format_of
-from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.cones import broadcast_cone, elementwise, elementwise_tiles
 from kernels_core.rules.operands import (
     as_tensor,
     constant_rounding,
@@ -217,10 +217,6 @@ def reciprocal(local: Local, a: Enclosure) -> Enclosure:
     return divide(local, 1.0, a)
 
 
-def _rule(name: str, bound: Any, exact: Any, **flags: Any) -> Rule:
-    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles, **flags)
-
-
 def _exact_add(n: Numbers, a: Any, b: Any, *, alpha: Any = 1) -> Any:
     return a + b * alpha
 
@@ -242,25 +238,25 @@ FAMILY.add(
         "exactref.regrouped.default", regrouped, broadcast_cone, lambda call, a, *_: a, elementwise_tiles, classed=True
     ),
     Rule("exactref.factored", factored, broadcast_cone, lambda call, a: a, elementwise_tiles, classed=True),
-    _rule("add.Tensor", add, _exact_add, keeps_inf=True),
-    _rule("add.Scalar", lambda local, a, b, alpha=1: add(local, a, b, alpha=alpha), _exact_add, keeps_inf=True),
-    _rule("sub.Tensor", subtract, _exact_subtract, keeps_inf=True),
-    _rule(
+    elementwise("add.Tensor", add, _exact_add, keeps_inf=True),
+    elementwise("add.Scalar", lambda local, a, b, alpha=1: add(local, a, b, alpha=alpha), _exact_add, keeps_inf=True),
+    elementwise("sub.Tensor", subtract, _exact_subtract, keeps_inf=True),
+    elementwise(
         "sub.Scalar", lambda local, a, b, alpha=1: subtract(local, a, b, alpha=alpha), _exact_subtract, keeps_inf=True
     ),
-    _rule("rsub.Scalar", subtract_reversed, lambda n, a, b, alpha=1: b - a * alpha, keeps_inf=True),
-    _rule(
+    elementwise("rsub.Scalar", subtract_reversed, lambda n, a, b, alpha=1: b - a * alpha, keeps_inf=True),
+    elementwise(
         "rsub.Tensor",
         lambda local, a, b, *, alpha=1: subtract_reversed(local, a, b, alpha),
         lambda n, a, b, *, alpha=1: b - a * alpha,
         keeps_inf=True,
     ),
-    _rule("mul.Tensor", multiply, lambda n, a, b: a * b, scales_inf=True),
-    _rule("mul.Scalar", multiply, lambda n, a, b: a * b, scales_inf=True),
-    _rule("div.Tensor", divide, _exact_divide, poles=True),
-    _rule("div.Scalar", divide, _exact_divide, poles=True),
-    _rule("div.Tensor_mode", divide, _exact_divide, poles=True),
-    _rule("div.Scalar_mode", divide, _exact_divide, poles=True),
-    _rule("neg.default", negate, lambda n, a: -a),
-    _rule("reciprocal.default", reciprocal, lambda n, a: n.divide(1, a), poles=True),
+    elementwise("mul.Tensor", multiply, lambda n, a, b: a * b, scales_inf=True),
+    elementwise("mul.Scalar", multiply, lambda n, a, b: a * b, scales_inf=True),
+    elementwise("div.Tensor", divide, _exact_divide, poles=True),
+    elementwise("div.Scalar", divide, _exact_divide, poles=True),
+    elementwise("div.Tensor_mode", divide, _exact_divide, poles=True),
+    elementwise("div.Scalar_mode", divide, _exact_divide, poles=True),
+    elementwise("neg.default", negate, lambda n, a: -a),
+    elementwise("reciprocal.default", reciprocal, lambda n, a: n.divide(1, a), poles=True),
 )

@@ -13,6 +13,7 @@ import torch
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.formats import Format, format_of, round_without_limit
+from kernels_core.rules.comparisons import may_flip
 from kernels_core.rules.cones import broadcast_cone, elementwise_tiles
 from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
@@ -88,8 +89,7 @@ def _to_integer(a: Enclosure, dtype: torch.dtype) -> Enclosure:
         return Enclosure(a.mid.to(dtype), None, a.unsure)
     mid = a.mid.to(dtype)
     if dtype is torch.bool:
-        unsure = None if a.bound is None else (a.bound > 0) & (a.mid.abs() <= a.bound * DISCRETE)
-        return Enclosure(mid, None, unsure)
+        return Enclosure(mid, None, None if a.bound is None else may_flip(a))
     beyond = ~((a.mid > torch.iinfo(dtype).min - 1.0) & (a.mid < torch.iinfo(dtype).max + 1.0))
     if a.bound is None:
         return Enclosure(mid, None, beyond)

@@ -16,7 +16,7 @@ from kernels_core.enclosure import Enclosure, all_finite, hull
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, INFLATE, Local
 from kernels_core.rules.arithmetic import divide, multiply, stepped
-from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.cones import elementwise
 from kernels_core.rules.operands import constant_rounding, integral, is_integral, parts
 from kernels_core.rules.record import Family, Rule
 
@@ -207,7 +207,7 @@ def _half_even(n: Numbers, value: Any) -> int:
 
 
 def _rule(name: str, bound: Any, exact: Any) -> Rule:
-    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles, classed=True)
+    return elementwise(name, bound, exact, classed=True)
 
 
 _highest = lambda n, a, b: n.each(lambda x, y: n.maximum(n.real(x), n.real(y)), a, b)  # noqa: E731

@@ -23,7 +23,7 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
 from kernels_core.program import replace_refs
-from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.cones import broadcast_cone, elementwise, elementwise_tiles
 from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
@@ -55,21 +55,32 @@ def compared(local: Local, compare: Compare, a: Any, b: Any, *, kinked: bool) ->
     (x, x_bound), (y, y_bound) = parts(a), parts(b)
     reach = _reach(_side_bound(local, a, x_bound), _side_bound(local, b, y_bound))
     unsure = _either(a, b, value)
-    if reach is not None:
-        near = ~(torch.as_tensor(x - y).abs() > reach) & (reach > 0)
-        unsure = near if unsure is None else unsure | near
-    if not kinked:
-        return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
-    tie = torch.as_tensor(x - y == 0).expand(value.shape)  # two infinities are no tie
-    if reach is not None:
-        tie = tie & (reach == 0)
-    missing = (torch.as_tensor(x).isnan() | torch.as_tensor(y).isnan()).expand(value.shape)
-    local.arithmetic.ties += int(tie.sum())
-    local.arithmetic.orders_of_nan += int(missing.sum())
-    if local.leaves_open:
-        left_open = tie if local.kinks else missing
-        unsure = left_open.clone() if unsure is None else unsure | left_open
+    if kinked or reach is not None:
+        gap = torch.as_tensor(x - y)
+        if reach is not None:
+            unsure = _together(unsure, ~(gap.abs() > reach) & (reach > 0))
+        if kinked:
+            unsure = _together(unsure, _left_open(local, x, y, gap, reach))
     return Enclosure(value, None, None if unsure is None else unsure.expand(value.shape))
+
+
+def _together(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first | second
+
+
+def _left_open(local: Local, x: Any, y: Any, gap: torch.Tensor, reach: torch.Tensor | None) -> torch.Tensor | None:
+    """Count ties and orders of NaN; return those that this run leaves unsure."""
+    tie = gap == 0  # two infinities are no tie
+    tie = tie if reach is None else tie & (reach == 0)
+    local.arithmetic.ties += int(torch.count_nonzero(tie))
+    if bool(gap.isnan().any()):  # also of infinities of the same sign, which are in order
+        missing = torch.as_tensor(x).isnan() | torch.as_tensor(y).isnan()
+        local.arithmetic.orders_of_nan += int(torch.count_nonzero(missing))
+        if local.arithmetic.at_nan:
+            return missing
+    return tie if local.kinks else None
 
 
 def _side_bound(local: Local, side: Any, bound: torch.Tensor | None) -> torch.Tensor | None:
@@ -100,8 +111,8 @@ def _reach(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Ten
 def _either(a: Any, b: Any, value: torch.Tensor) -> torch.Tensor | None:
     unsure = None
     for side in (a, b):
-        if isinstance(side, Enclosure) and side.unsure is not None:
-            unsure = side.unsure if unsure is None else unsure | side.unsure
+        if isinstance(side, Enclosure):
+            unsure = _together(unsure, side.unsure)
     return None if unsure is None else unsure.expand(value.shape)
 
 
@@ -116,7 +127,7 @@ def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
         return Enclosure(mid)
     unsure = torch.zeros(mid.shape, dtype=torch.bool, device=mid.device)
     for operand in loose:
-        unsure = unsure | _may_flip(operand)
+        unsure = unsure | may_flip(operand)
     for operand in args:  # a certain False decides an "and", a certain True an "or"
         if (
             isinstance(operand, Enclosure)
@@ -130,7 +141,7 @@ def logic(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
     return Enclosure(mid, None, unsure)
 
 
-def _may_flip(operand: Enclosure) -> torch.Tensor:
+def may_flip(operand: Enclosure) -> torch.Tensor:
     """Return True where the truth of an operand is not certain."""
     if not operand.floating:
         return operand.unsure if operand.unsure is not None else torch.zeros_like(operand.mid, dtype=torch.bool)
@@ -148,10 +159,6 @@ def classified(local: Local, a: Enclosure) -> Enclosure:
     """isnan, isinf, isfinite, isposinf, isneginf, signbit: unsure where the bound is infinite."""
     mid = local.step.op(a.mid)  # type: ignore[misc]
     return Enclosure(mid, None, None if a.bound is None else a.bound.isinf())
-
-
-def _rule(name: str, bound: Any, exact: Any) -> Rule:
-    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles)
 
 
 def _pairs(function: Callable[[Numbers, Any, Any], bool]) -> Any:
@@ -198,32 +205,32 @@ def _bits(function: Callable[[Any, Any], Any]) -> Any:
 
 FAMILY = Family()
 FAMILY.add(
-    _rule("lt.Tensor", _order(torch.lt), _less),
-    _rule("lt.Scalar", _order(torch.lt), _less),
-    _rule("gt.Tensor", _order(torch.gt), _greater),
-    _rule("gt.Scalar", _order(torch.gt), _greater),
-    _rule("le.Tensor", _order(torch.le), _at_most),
-    _rule("le.Scalar", _order(torch.le), _at_most),
-    _rule("ge.Tensor", _order(torch.ge), _at_least),
-    _rule("ge.Scalar", _order(torch.ge), _at_least),
-    _rule("eq.Tensor", _equality(torch.eq), _equal),
-    _rule("eq.Scalar", _equality(torch.eq), _equal),
-    _rule("ne.Tensor", _equality(torch.ne), _unequal),
-    _rule("ne.Scalar", _equality(torch.ne), _unequal),
-    _rule("logical_and.default", logic, _and),
-    _rule("logical_or.default", logic, _or),
-    _rule("logical_xor.default", logic, _xor),
-    _rule("logical_not.default", logic, lambda n, a: n.each(lambda x: not _truth(n, x), a)),
-    _rule("bitwise_and.Tensor", logic, _bits(lambda x, y: x & y)),
-    _rule("bitwise_and.Scalar", logic, _bits(lambda x, y: x & y)),
-    _rule("bitwise_or.Tensor", logic, _bits(lambda x, y: x | y)),
-    _rule("bitwise_or.Scalar", logic, _bits(lambda x, y: x | y)),
-    _rule("bitwise_xor.Tensor", logic, _bits(lambda x, y: x ^ y)),
-    _rule("bitwise_xor.Scalar", logic, _bits(lambda x, y: x ^ y)),
-    _rule("bitwise_not.default", logic, lambda n, a: n.each(lambda x: not x if isinstance(x, bool) else ~x, a)),
+    elementwise("lt.Tensor", _order(torch.lt), _less),
+    elementwise("lt.Scalar", _order(torch.lt), _less),
+    elementwise("gt.Tensor", _order(torch.gt), _greater),
+    elementwise("gt.Scalar", _order(torch.gt), _greater),
+    elementwise("le.Tensor", _order(torch.le), _at_most),
+    elementwise("le.Scalar", _order(torch.le), _at_most),
+    elementwise("ge.Tensor", _order(torch.ge), _at_least),
+    elementwise("ge.Scalar", _order(torch.ge), _at_least),
+    elementwise("eq.Tensor", _equality(torch.eq), _equal),
+    elementwise("eq.Scalar", _equality(torch.eq), _equal),
+    elementwise("ne.Tensor", _equality(torch.ne), _unequal),
+    elementwise("ne.Scalar", _equality(torch.ne), _unequal),
+    elementwise("logical_and.default", logic, _and),
+    elementwise("logical_or.default", logic, _or),
+    elementwise("logical_xor.default", logic, _xor),
+    elementwise("logical_not.default", logic, lambda n, a: n.each(lambda x: not _truth(n, x), a)),
+    elementwise("bitwise_and.Tensor", logic, _bits(lambda x, y: x & y)),
+    elementwise("bitwise_and.Scalar", logic, _bits(lambda x, y: x & y)),
+    elementwise("bitwise_or.Tensor", logic, _bits(lambda x, y: x | y)),
+    elementwise("bitwise_or.Scalar", logic, _bits(lambda x, y: x | y)),
+    elementwise("bitwise_xor.Tensor", logic, _bits(lambda x, y: x ^ y)),
+    elementwise("bitwise_xor.Scalar", logic, _bits(lambda x, y: x ^ y)),
+    elementwise("bitwise_not.default", logic, lambda n, a: n.each(lambda x: not x if isinstance(x, bool) else ~x, a)),
     *(_shift(f"__{way}shift__.{kind}") for way in ("l", "r") for kind in ("Scalar", "Tensor")),
     *(_shift(f"bitwise_{way}_shift.{kind}") for way in ("left", "right") for kind in ("Tensor_Scalar", "Tensor")),
-    _rule("isnan.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "nan", a)),
-    _rule("isinf.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "infinite", a)),
-    _rule("isfinite.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "finite", a)),
+    elementwise("isnan.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "nan", a)),
+    elementwise("isinf.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "infinite", a)),
+    elementwise("isfinite.default", classified, lambda n, a: n.each(lambda x: n.kind(x) == "finite", a)),
 )

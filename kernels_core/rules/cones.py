@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernels_core.program import Meta, Ref, Step, replace_refs
+from kernels_core.rules.record import Rule
 
 if TYPE_CHECKING:
     from kernels_core.exact.tier import Call
@@ -162,3 +163,8 @@ def elementwise_exact(function: Callable[..., Any]) -> Callable[..., Objects]:
 def elementwise_tiles(step: Any) -> int:
     """Elementwise rules act independently along every dimension of their result."""
     return len(step.shape)
+
+
+def elementwise(name: str, bound: Callable[..., Any], exact: Callable[..., Any], **flags: Any) -> Rule:
+    """Return the rule of an elementwise operation of ATen."""
+    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles, **flags)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, nothing_known
 from kernels_core.exact.numbers import NotSeparatedError
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.cones import elementwise_tiles, integer_value
@@ -59,9 +59,7 @@ def _filled_from(local: Local, a: Enclosure, value: Any) -> Enclosure:
 def unknown(local: Local, *args: Any, **kwargs: Any) -> Enclosure:
     """Return memory that may hold anything."""
     mid = torch.zeros(local.shape, dtype=_format(local), device=_device(local, args, kwargs))
-    if mid.is_floating_point():
-        return Enclosure(mid, torch.full_like(mid, torch.inf))
-    return Enclosure(mid, None, torch.ones_like(mid, dtype=torch.bool))
+    return nothing_known(mid)
 
 
 def _integers(local: Local, args: Any, kwargs: Any) -> Enclosure:

@@ -11,6 +11,7 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
+from kernels_core.rules.cones import elementwise
 from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family
 from kernels_core.rules.slopes import (
@@ -23,7 +24,6 @@ from kernels_core.rules.slopes import (
     log_lipschitz,
     logarithm,
     nearest_zero,
-    rule,
     steepest,
     taylor,
 )
@@ -152,54 +152,56 @@ _LN2, _LN10 = math.log(2), math.log(10)
 
 FAMILY = Family()
 FAMILY.add(
-    rule("exp.default", exponential, ball(flint.arb.exp)),
-    rule(
+    elementwise("exp.default", exponential, ball(flint.arb.exp)),
+    elementwise(
         "exp2.default",
         log_lipschitz("exp2", torch.exp2, lambda x, y: y * _LN2, _LN2),
         ball(lambda x: (x * flint.arb.const_log2()).exp()),
     ),
-    rule(
+    elementwise(
         "expm1.default",
         log_lipschitz("expm1", torch.expm1, lambda x, y: y + (1 + 2.0**-51), 1.0),
         ball(flint.arb.expm1),
     ),
-    rule("log.default", logarithm("log", torch.log, 1.0), ball(flint.arb.log), poles=True),
-    rule(
+    elementwise("log.default", logarithm("log", torch.log, 1.0), ball(flint.arb.log), poles=True),
+    elementwise(
         "log2.default",
         logarithm("log2", torch.log2, 1 / _LN2),
         ball(lambda x: x.log() / flint.arb.const_log2()),
         poles=True,
     ),
-    rule(
+    elementwise(
         "log10.default",
         logarithm("log10", torch.log10, 1 / _LN10),
         ball(lambda x: x.log() / flint.arb.const_log10()),
         poles=True,
     ),
-    rule("log1p.default", logarithm("log1p", torch.log1p, 1.0, 1.0), ball(flint.arb.log1p), poles=True),
-    rule("sin.default", taylor("sin", torch.sin, lambda x, y: torch.cos(x).abs(), 1.0), ball(flint.arb.sin)),
-    rule("cos.default", taylor("cos", torch.cos, lambda x, y: torch.sin(x).abs(), 1.0), ball(flint.arb.cos)),
-    rule("tan.default", steepest("tan", torch.tan, _tan_slope), ball(flint.arb.tan)),
-    rule("asin.default", steepest("asin", torch.asin, _unit_slope), ball(flint.arb.asin)),
-    rule("acos.default", steepest("acos", torch.acos, _unit_slope), ball(flint.arb.acos)),
-    rule("atan.default", taylor("atan", torch.atan, lambda x, y: 1 / (1 + x * x), 0.65), ball(flint.arb.atan)),
-    rule("atan2.default", arctangent, ball(lambda y, x: flint.arb.atan2(y, x))),
-    rule("hypot.default", hypotenuse, lambda n, a, b: n.sqrt(a * a + b * b)),
-    rule(
+    elementwise("log1p.default", logarithm("log1p", torch.log1p, 1.0, 1.0), ball(flint.arb.log1p), poles=True),
+    elementwise("sin.default", taylor("sin", torch.sin, lambda x, y: torch.cos(x).abs(), 1.0), ball(flint.arb.sin)),
+    elementwise("cos.default", taylor("cos", torch.cos, lambda x, y: torch.sin(x).abs(), 1.0), ball(flint.arb.cos)),
+    elementwise("tan.default", steepest("tan", torch.tan, _tan_slope), ball(flint.arb.tan)),
+    elementwise("asin.default", steepest("asin", torch.asin, _unit_slope), ball(flint.arb.asin)),
+    elementwise("acos.default", steepest("acos", torch.acos, _unit_slope), ball(flint.arb.acos)),
+    elementwise("atan.default", taylor("atan", torch.atan, lambda x, y: 1 / (1 + x * x), 0.65), ball(flint.arb.atan)),
+    elementwise("atan2.default", arctangent, ball(lambda y, x: flint.arb.atan2(y, x))),
+    elementwise("hypot.default", hypotenuse, lambda n, a, b: n.sqrt(a * a + b * b)),
+    elementwise(
         "sinh.default",
         steepest("sinh", torch.sinh, lambda low, high: torch.cosh(farthest(low, high))),
         ball(flint.arb.sinh),
     ),
-    rule(
+    elementwise(
         "cosh.default",
         steepest("cosh", torch.cosh, lambda low, high: torch.sinh(farthest(low, high))),
         ball(flint.arb.cosh),
     ),
-    rule("tanh.default", log_lipschitz("tanh", torch.tanh, _tanh_slope, 2.0, limited=True), ball(flint.arb.tanh)),
-    rule(
+    elementwise(
+        "tanh.default", log_lipschitz("tanh", torch.tanh, _tanh_slope, 2.0, limited=True), ball(flint.arb.tanh)
+    ),
+    elementwise(
         "asinh.default", taylor("asinh", torch.asinh, lambda x, y: torch.rsqrt(1 + x * x), 0.39), ball(flint.arb.asinh)
     ),
-    rule(
+    elementwise(
         "acosh.default",
         steepest(
             "acosh",
@@ -208,7 +210,7 @@ FAMILY.add(
         ),
         ball(flint.arb.acosh),
     ),
-    rule(
+    elementwise(
         "atanh.default",
         steepest(
             "atanh",
@@ -220,27 +222,27 @@ FAMILY.add(
         ball(flint.arb.atanh),
         poles=True,
     ),
-    rule("erf.default", steepest("erf", torch.erf, _erf_slope), ball(flint.arb.erf)),
-    rule("erfc.default", steepest("erfc", torch.erfc, _erf_slope), ball(flint.arb.erfc)),
-    rule(
+    elementwise("erf.default", steepest("erf", torch.erf, _erf_slope), ball(flint.arb.erf)),
+    elementwise("erfc.default", steepest("erfc", torch.erfc, _erf_slope), ball(flint.arb.erfc)),
+    elementwise(
         "sigmoid.default",
         log_lipschitz("sigmoid", torch.sigmoid, _sigmoid_slope, 1.0, exponential=True, limited=True),
         ball(lambda x: 1 / (1 + (-x).exp())),
     ),
-    rule(
+    elementwise(
         "logaddexp.default",
         log_add_exp("logaddexp", torch.logaddexp, 1.0),
         ball(lambda x, y: x.max(y) + (-abs(x - y)).exp().log1p()),
     ),
-    rule(
+    elementwise(
         "logaddexp2.default",
         log_add_exp("logaddexp", torch.logaddexp2, 1 / _LN2),
         ball(lambda x, y: x.max(y) + (-abs(x - y) * flint.arb.const_log2()).exp().log1p() / flint.arb.const_log2()),
     ),
-    rule(
+    elementwise(
         "xlogy.Tensor", x_log_y("log", torch.log, 0.0), ball(lambda x, y: x * y.log() if not x == 0 else flint.arb(0))
     ),
-    rule(
+    elementwise(
         "special_xlog1py.default",
         x_log_y("log1p", torch.log1p, 1.0),
         ball(lambda x, y: x * y.log1p() if not x == 0 else flint.arb(0)),

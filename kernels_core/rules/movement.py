@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, nothing_known
 from kernels_core.errors import TraceError
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.rules.casts import cast
@@ -30,9 +30,7 @@ def masked_select(local: Local, a: Enclosure, mask: Enclosure) -> Any:
     if mask.unsure is None or not bool(mask.unsure.any()):
         return value
     require_traced_shape(local, value)
-    if not value.floating:
-        return Enclosure(value.mid, None, torch.ones_like(value.mid, dtype=torch.bool))
-    return Enclosure(value.mid, torch.full_like(value.mid, torch.inf))
+    return nothing_known(value.mid)
 
 
 def require_traced_shape(local: Local, value: Enclosure) -> None:

@@ -11,9 +11,10 @@ from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import DISCRETE, Local
 from kernels_core.rules.arithmetic import exact_zeros
+from kernels_core.rules.cones import elementwise
 from kernels_core.rules.operands import constant_rounding, integral, parts, plus
 from kernels_core.rules.record import Family
-from kernels_core.rules.slopes import OWN, exact_at_zero, rule, undefined
+from kernels_core.rules.slopes import OWN, exact_at_zero, undefined
 
 Tensor = torch.Tensor
 
@@ -135,10 +136,10 @@ def _exact_power(n: Numbers, a: Any, p: Any) -> Any:
 
 FAMILY = Family()
 FAMILY.add(
-    rule("sqrt.default", root, lambda n, a: n.sqrt(a)),
-    rule("rsqrt.default", inverse_root, lambda n, a: n.divide(1, n.sqrt(a)), poles=True),
-    rule("pow.Tensor_Scalar", power, _exact_power, poles=True),
-    rule("pow.Tensor_Tensor", power, _exact_power, poles=True),
-    rule("pow.Scalar", power, _exact_power, poles=True),
-    rule("square.default", lambda local, a: power(local, a, 2), lambda n, a: a * a),
+    elementwise("sqrt.default", root, lambda n, a: n.sqrt(a)),
+    elementwise("rsqrt.default", inverse_root, lambda n, a: n.divide(1, n.sqrt(a)), poles=True),
+    elementwise("pow.Tensor_Scalar", power, _exact_power, poles=True),
+    elementwise("pow.Tensor_Tensor", power, _exact_power, poles=True),
+    elementwise("pow.Scalar", power, _exact_power, poles=True),
+    elementwise("square.default", lambda local, a: power(local, a, 2), lambda n, a: a * a),
 )

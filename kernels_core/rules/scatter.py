@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, nothing_known
 from kernels_core.exact.numbers import NotSeparatedError
 from kernels_core.filter.arithmetic import INFLATE, Local
 from kernels_core.program import replace_refs
@@ -101,10 +101,9 @@ class Scatter:
         unsure = [v.unsure for k in self.index for v in leaves(args[k]) if v.unsure is not None]
         if not any(bool(u.any()) for u in unsure):
             return value
-        if not value.floating:
-            return Enclosure(value.mid, None, torch.ones_like(value.mid, dtype=torch.bool))
-        if plan.lines is None or self.reduce(args, {})[0] not in ("", "sum") or plan.sources is None:
-            return Enclosure(value.mid, torch.full_like(value.mid, torch.inf))
+        sums = self.reduce(args, {})[0] in ("", "sum")
+        if not value.floating or not sums or plan.lines is None or plan.sources is None:
+            return nothing_known(value.mid)
         # an unsure contribution reaches at most one target of its line, or is missing there: |value' - value| grows by
         # at most the magnitudes of the unsure contributions; without a reduction old and new value may change places
         moving = unsure[0].expand(args[self.index[0]].shape).reshape(-1)[plan.targets >= 0]

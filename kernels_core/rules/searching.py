@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels_core.enclosure import Enclosure
+from kernels_core.enclosure import Enclosure, nothing_known
 from kernels_core.exact.numbers import NotSeparatedError
 from kernels_core.filter.arithmetic import INFLATE, Local
+from kernels_core.rules.comparisons import may_flip
 from kernels_core.rules.cones import integer_value
 from kernels_core.rules.movement import require_traced_shape
 from kernels_core.rules.operands import parts
@@ -59,12 +60,10 @@ def unique(local: Local, a: Enclosure, *args: Any, **kwargs: Any) -> list[Enclos
 
 def nonzero(local: Local, a: Enclosure) -> Enclosure:
     """The places of what is not zero, all of them unsure where one is; how many there are is part of the program."""
-    bound = a.bound_or_zero() if a.floating else None
-    doubt = a.unsure if bound is None else (bound != 0) & (a.mid.abs() <= bound * INFLATE)
     places = torch.nonzero(a.mid)
-    if doubt is None or not bool(doubt.any()):
+    if not bool(may_flip(a).any()):
         return Enclosure(places)
-    found = Enclosure(places, None, torch.ones_like(places, dtype=torch.bool))
+    found = nothing_known(places)
     require_traced_shape(local, found)
     return found
 

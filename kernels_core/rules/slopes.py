@@ -20,9 +20,7 @@ import torch
 
 from kernels_core.enclosure import Enclosure, all_finite
 from kernels_core.filter.arithmetic import INFLATE, Local
-from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
 from kernels_core.rules.operands import parts
-from kernels_core.rules.record import Rule
 
 Tensor = torch.Tensor
 Slope = Callable[[Tensor, Tensor], Tensor]  # (x, y = f(x)) -> |f'(x)|, correct to 2^-45 relative or 2^-50 absolute
@@ -176,11 +174,6 @@ def nearest_zero(low: Tensor, high: Tensor) -> Tensor:
 def farthest(low: Tensor, high: Tensor) -> Tensor:
     """Return the largest magnitude in [low, high]."""
     return torch.maximum(low.abs(), high.abs())
-
-
-def rule(name: str, bound: Any, exact: Any, **flags: Any) -> Rule:
-    """Return the rule of an elementwise operation."""
-    return Rule(f"aten.{name}", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles, **flags)
 
 
 def ball(function: Any) -> Any:

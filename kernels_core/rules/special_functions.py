@@ -17,7 +17,7 @@ import torch
 from kernels_core.enclosure import Enclosure
 from kernels_core.exact.numbers import Numbers
 from kernels_core.filter.arithmetic import Local
-from kernels_core.rules.cones import broadcast_cone, elementwise_exact, elementwise_tiles
+from kernels_core.rules.cones import elementwise
 from kernels_core.rules.operands import parts
 from kernels_core.rules.record import Family, Rule
 
@@ -206,7 +206,7 @@ def _exact_polygamma(n: Numbers, order: int, a: Any) -> Any:
 
 
 def _rule(name: str, bound: Any, exact: Any) -> Rule:
-    return Rule(f"aten.{name}.default", bound, broadcast_cone, elementwise_exact(exact), elementwise_tiles)
+    return elementwise(f"{name}.default", bound, exact)
 
 
 _S = torch.special
