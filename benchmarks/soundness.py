@@ -90,11 +90,17 @@ def _filled(grads: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tens
 def evaluate(case: Case, derivatives: str, order: int | None) -> list[Tensor] | None:
     """Return the results, complex ones in parts: in PyTorch's own order for None, else in one drawn from the seed.
 
-    None where an intermediate result overflowed: that is no legal evaluation. Where just a gradient did, the outputs.
+    None where an intermediate result overflowed: that is no legal evaluation, also where PyTorch then refuses to go on
+    (a decomposition of infinities). Where just a gradient did, the outputs.
     """
     watch = OverflowWatch()
     with watch, contextlib.nullcontext() if order is None else AnyOrder(order):
-        found: list[Tensor] = getattr(case, derivatives)()
+        try:
+            found: list[Tensor] = getattr(case, derivatives)()
+        except RuntimeError:
+            if not watch.seen:
+                raise
+            return None
     if watch.gradient:
         found = found[: derivatives == "first"]
     return None if watch.seen else [part for whole in found for part in parts_of(whole)]

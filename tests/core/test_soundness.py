@@ -83,6 +83,19 @@ def test_an_overflow_in_the_middle_is_no_legal_evaluation_and_one_of_a_declared_
     assert watch.seen
 
 
+def test_a_program_that_pytorch_refuses_after_an_overflow_is_no_legal_evaluation_and_another_error_is_none():
+    class Program:
+        def __init__(self, entry):
+            self.matrix = torch.full((2, 2), entry)
+
+        def first(self):
+            return [torch.linalg.cholesky(self.matrix * 10)]
+
+    assert soundness.evaluate(Program(3e38), "first", None) is None
+    with pytest.raises(RuntimeError, match="could not be completed"):
+        soundness.evaluate(Program(torch.inf), "first", None)
+
+
 def test_a_gradient_that_divides_by_a_product_that_has_underflowed_is_no_legal_evaluation():
     def gradient(*values):
         x = torch.tensor(values, requires_grad=True)
